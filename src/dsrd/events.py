@@ -1,0 +1,137 @@
+"""The containers everything speaks in: `Events`, `Query`, `Neighbors`.
+
+Node ids and event ids start at 1; 0 (`NULL`) is nobody and points at padding. Times are float64.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dsrd.errors import DsrdError
+
+NULL = 0
+"""The node and the event that do not exist; padding points at them."""
+
+
+def as_tensor(array: NDArray[Any]) -> Tensor:
+    """A tensor over the array's own memory, also when that memory is a read-only map of a file."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(np.ascontiguousarray(array))
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """ "Does `src` meet `dst` at `time`?" Holds no label and no event id, so none can leak."""
+
+    src: Tensor  # [Q] int64
+    dst: Tensor  # [Q] int64
+    time: Tensor  # [Q] float64
+
+    def __len__(self) -> int:
+        return self.src.shape[0]
+
+    def __getitem__(self, rows: slice | Tensor) -> Query:
+        return Query(self.src[rows], self.dst[rows], self.time[rows])
+
+    @staticmethod
+    def cat(*queries: Query) -> Query:
+        """One query after the other, to be scored in one call."""
+        return Query(
+            torch.cat([q.src for q in queries]),
+            torch.cat([q.dst for q in queries]),
+            torch.cat([q.time for q in queries]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """Interactions sorted by time, never changed; slices share memory.
+
+    >>> events = Events.from_numpy([1, 2, 1], [2, 3, 3], [0.0, 1.5, 4.0])
+    >>> len(events), events.num_nodes
+    (3, 4)
+    >>> [len(batch) for batch in events.batches(2)]
+    [2, 1]
+    """
+
+    src: Tensor  # [E] int64, from 1
+    dst: Tensor  # [E] int64, from 1
+    time: Tensor  # [E] float64, non-decreasing
+    id: Tensor  # [E] int64, from 1: the row of the feature matrix
+
+    def __len__(self) -> int:
+        return self.src.shape[0]
+
+    def __getitem__(self, rows: slice | Tensor) -> Events:
+        return Events(self.src[rows], self.dst[rows], self.time[rows], self.id[rows])
+
+    @property
+    def num_nodes(self) -> int:
+        """Rows a table indexed by node needs: the largest id + 1, counting nobody (0)."""
+        return int(max(self.src.max(), self.dst.max())) + 1 if len(self) else 1
+
+    @classmethod
+    def from_numpy(cls, src: Any, dst: Any, time: Any, id: Any = None) -> Events:
+        """Check and wrap arrays (no copy where types already fit). `id` defaults to 1..E."""
+        src_, dst_ = (np.asarray(a, dtype=np.int64) for a in (src, dst))
+        time_ = np.asarray(time, dtype=np.float64)
+        id_ = np.arange(1, len(src_) + 1) if id is None else np.asarray(id, dtype=np.int64)
+        _check(src_, dst_, time_, id_)
+        return cls(as_tensor(src_), as_tensor(dst_), as_tensor(time_), as_tensor(id_))
+
+    def numpy(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
+        """(src, dst, time, id) as arrays over the same memory."""
+        return self.src.numpy(), self.dst.numpy(), self.time.numpy(), self.id.numpy()
+
+    def batches(self, size: int) -> Iterator[Events]:
+        """Chronological pieces of `size` events; the last may be shorter."""
+        for start in range(0, len(self), size):
+            yield self[start : start + size]
+
+    def query(self) -> Query:
+        """What a model is asked about these events: endpoints and time, nothing else."""
+        return Query(self.src, self.dst, self.time)
+
+
+def _check(src: NDArray[Any], dst: NDArray[Any], time: NDArray[Any], id: NDArray[Any]) -> None:
+    if not len(src) == len(dst) == len(time) == len(id):
+        raise DsrdError(
+            f"events: src, dst, time, id have lengths {len(src)}, {len(dst)}, {len(time)}, {len(id)}; "
+            "give one entry per event in each"
+        )
+    if not len(src):
+        return
+    for name, values in (("src", src), ("dst", dst)):
+        if values.min() < 1:
+            row = int(values.argmin())
+            raise DsrdError(f"events: row {row}: {name} is {values[row]}; node ids start at 1 (0 is padding)")
+    finite = np.isfinite(time)
+    if not finite.all():
+        raise DsrdError(
+            f"events: row {int((~finite).argmax())}: time is not a number; drop or repair the row"
+        )
+    backwards = np.diff(time) < 0
+    if backwards.any():
+        raise DsrdError(
+            f"events: row {int(backwards.argmax()) + 1}: time runs backwards; sort the events by time first"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbors:
+    """Past interactions of each queried node, oldest first, padding at the front."""
+
+    node: Tensor  # [Q, k] int64: the other endpoint, NULL where there is none
+    event: Tensor  # [Q, k] int64
+    time: Tensor  # [Q, k] float64
+    outgoing: Tensor  # [Q, k] bool: the queried node was the source
+    mask: Tensor  # [Q, k] bool: there is an interaction

@@ -42,6 +42,9 @@ class Query:
     def __getitem__(self, rows: slice | Tensor) -> Query:
         return Query(self.src[rows], self.dst[rows], self.time[rows])
 
+    def to(self, device: torch.device | str) -> Query:
+        return Query(self.src.to(device), self.dst.to(device), self.time.to(device))
+
     @staticmethod
     def cat(*queries: Query) -> Query:
         """One query after the other, to be scored in one call."""
@@ -92,6 +95,9 @@ class Events:
         """(src, dst, time, id) as arrays over the same memory."""
         return self.src.numpy(), self.dst.numpy(), self.time.numpy(), self.id.numpy()
 
+    def to(self, device: torch.device | str) -> Events:
+        return Events(self.src.to(device), self.dst.to(device), self.time.to(device), self.id.to(device))
+
     def batches(self, size: int) -> Iterator[Events]:
         """Chronological pieces of `size` events; the last may be shorter."""
         for start in range(0, len(self), size):
@@ -116,9 +122,7 @@ def _check(src: NDArray[Any], dst: NDArray[Any], time: NDArray[Any], id: NDArray
             raise DsrdError(f"events: row {row}: {name} is {values[row]}; node ids start at 1 (0 is padding)")
     finite = np.isfinite(time)
     if not finite.all():
-        raise DsrdError(
-            f"events: row {int((~finite).argmax())}: time is not a number; drop or repair the row"
-        )
+        raise DsrdError(f"events: row {int((~finite).argmax())}: time is not a number; drop or repair the row")
     backwards = np.diff(time) < 0
     if backwards.any():
         raise DsrdError(

@@ -1,0 +1,62 @@
+"""The models, found by file name: a file in this folder that defines a `TemporalModel` is a model.
+
+Folders named in the environment variable DSRD_MODELS (separated like PATH) are searched as well.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import pkgutil
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from dsrd.config import overridden
+from dsrd.errors import DsrdError, unknown
+from dsrd.models.base import GraphSpec, NodeEncoder, TemporalModel
+from dsrd.models.state import Snapshot, State
+
+__all__ = ["GraphSpec", "NodeEncoder", "Snapshot", "State", "TemporalModel", "create", "model_class", "names"]
+
+__path__.extend(filter(None, os.environ.get("DSRD_MODELS", "").split(os.pathsep)))
+_PARTS = ("base", "state")
+
+
+def names() -> list[str]:
+    """Every model there is.
+
+    >>> "edgebank" in names()
+    True
+    """
+    return sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name not in _PARTS)
+
+
+def model_class(name: str) -> type[TemporalModel]:
+    """The class behind a name."""
+    if name not in names():
+        raise unknown("model", name, names())
+    module = import_module(f"{__name__}.{name}")
+    for value in vars(module).values():
+        if inspect.isclass(value) and issubclass(value, TemporalModel) and value.__module__ == module.__name__:
+            return value
+    raise DsrdError(f"{module.__file__}: defines no TemporalModel; a file in models/ is one model")
+
+
+def settings(name: str, dataset: str, preset: str, given: Mapping[str, Any]) -> Any:
+    """The model's Config: its defaults, then the preset's settings for the data set, then what was given."""
+    cls = model_class(name)
+    if preset not in ("default", "published"):
+        raise unknown("preset", preset, ("default", "published"))
+    chosen = dict(cls.published.get(dataset, {})) if preset == "published" else {}
+    return overridden(cls.Config(), {**chosen, **given}, prefix="model.")
+
+
+def create(name: str, graph: GraphSpec, config: Any = None) -> TemporalModel:
+    """Build a model for a graph of these sizes.
+
+    >>> create("edgebank", GraphSpec()).num_parameters
+    0
+    """
+    cls = model_class(name)
+    return cls(cls.Config() if config is None else config, graph)

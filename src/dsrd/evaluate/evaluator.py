@@ -1,0 +1,212 @@
+"""Scores of a model over the passes of a protocol, and the metrics of those scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dsrd.config import EvaluateConfig
+from dsrd.data.dataset import Dataset, digest_of
+from dsrd.data.split import Split, split
+from dsrd.evaluate import metrics
+from dsrd.evaluate.protocol import Pass, Protocol, passes
+from dsrd.events import Events, Query
+from dsrd.graph.negatives import candidates, negatives
+from dsrd.graph.past import Past
+from dsrd.models import Snapshot, TemporalModel
+
+Progress = Callable[[str, int, int], None]
+"""Told (what, done, total) as work goes on."""
+
+FULL_SEED = 1  # of the neighbours sampled in evaluation; training takes the epoch's number
+HITS = (1, 3, 10)
+
+
+def silent(what: str, done: int, total: int) -> None:
+    """No progress shown."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A data set made ready: its split, its pasts, its passes; negatives are drawn once and kept."""
+
+    dataset: Dataset
+    split: Split
+    train_past: Past  # what training may look at: the training events
+    full_past: Past  # what evaluation may look at: everything, strictly before each query
+    passes: Mapping[str, Pass]
+
+    @classmethod
+    def of(cls, dataset: Dataset) -> Task:
+        parts = split(dataset.events)
+        index = partial(Past, edge_x=dataset.edge_x, node_x=dataset.node_x, num_nodes=dataset.num_nodes)
+        return cls(
+            dataset,
+            parts,
+            train_past=index(parts.train),
+            full_past=index(parts.full, seed=FULL_SEED),
+            passes={each.name: each for each in passes(parts)},
+        )
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """The negatives of one pass, by strategy, and the batches its metrics average over."""
+
+    events: Pass
+    against: Mapping[str, Query]  # one negative per event
+    batch: int
+    ranked: Tensor | None  # [E, candidates] wrong targets
+
+    @property
+    def digest(self) -> str:
+        return digest_of(*(part.numpy() for query in self.against.values() for part in (query.src, query.dst)))
+
+
+def draw(each: Pass, rules: Protocol, config: EvaluateConfig, strategies: Sequence[str] | None = None) -> Drawn:
+    """Draw a pass's negatives as the protocol wants them."""
+    batch = rules.metric_batch(config.batch_size)
+    against = {
+        strategy: negatives(
+            strategy,  # type: ignore[arg-type]
+            each.events,
+            each.pool,
+            seed=each.seed,
+            last_observed=each.last_observed,
+            batch_size=batch,
+            order=config.order,
+        )
+        for strategy in (config.negatives if strategies is None else strategies)
+    }
+    ranked = None
+    if config.candidates and len(each.events):
+        ranked = candidates(each.events, each.pool, count=config.candidates, seed=each.seed)
+    return Drawn(each, against, batch, ranked)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Probabilities of one pass: of what happened, of what did not, and of wrong targets."""
+
+    positive: Mapping[str, Tensor]  # by strategy [E] (equal unless the model differs by strategy)
+    negative: Mapping[str, Tensor]  # by strategy [E]
+    ranked: Tensor | None  # [E, candidates]
+
+
+@torch.no_grad()
+def score_pass(
+    model: TemporalModel,
+    drawn: Drawn,
+    past: Past,
+    rules: Protocol,
+    batch_size: int,
+    progress: Progress = silent,
+) -> Scores:
+    """Score a pass from the model's present state, observing its events as the protocol has them seen."""
+    events = drawn.events.events
+    model.eval()
+    views = {strategy: model.for_negatives(strategy, rules.name) for strategy in drawn.against}
+    width = 0 if drawn.ranked is None else drawn.ranked.shape[1]
+    positive = {strategy: torch.empty(len(events)) for strategy in drawn.against}
+    negative = {strategy: torch.empty(len(events)) for strategy in drawn.against}
+    ranked = torch.empty(len(events), width) if width else None
+    for flush in rules.flushes(events, batch_size, exact=model.exact or model.stateless):
+        now = past.during(events[flush])
+        for start in range(flush.start, flush.stop, batch_size):
+            rows = slice(start, min(start + batch_size, flush.stop))
+            true = events[rows].query()
+            for view, strategies in _shared(views):
+                queries = [true, *(drawn.against[strategy][rows] for strategy in strategies)]
+                found = probability(view, Query.cat(*queries), now).view(len(queries), -1)
+                for strategy, wrong in zip(strategies, found[1:], strict=True):
+                    positive[strategy][rows], negative[strategy][rows] = found[0], wrong
+            if ranked is not None and drawn.ranked is not None:
+                ranked[rows] = _one_against_many(model, true, drawn.ranked[rows], now)
+        model.observe(events[flush].to(model.device), past)
+        progress(drawn.events.name, flush.stop, len(events))
+    return Scores(positive, negative, ranked)
+
+
+def probability(model: TemporalModel, query: Query, past: Past) -> Tensor:
+    """float32 sigmoid of the logits: the published metrics rank these, ties and all."""
+    return torch.sigmoid(model.score(query.to(model.device), past).float()).cpu()
+
+
+def _shared(views: Mapping[str, TemporalModel]) -> list[tuple[TemporalModel, list[str]]]:
+    """Strategies that ask the same model are scored in one call, the true pairs once."""
+    groups: dict[int, tuple[TemporalModel, list[str]]] = {}
+    for strategy, view in views.items():
+        groups.setdefault(id(view), (view, []))[1].append(strategy)
+    return list(groups.values())
+
+
+def _one_against_many(model: TemporalModel, true: Query, wrong: Tensor, past: Past) -> Tensor:
+    count = wrong.shape[1]
+    query = Query(true.src.repeat_interleave(count), wrong.reshape(-1), true.time.repeat_interleave(count))
+    return probability(model, query, past).view(-1, count)
+
+
+def measure(drawn: Drawn, scores: Scores) -> dict[str, Any]:
+    """AP and AUC in percent by strategy, as batch mean and over the whole split; ranking metrics if asked for."""
+    results: dict[str, Any] = {}
+    for strategy in drawn.against:
+        positive, negative = scores.positive[strategy].numpy(), scores.negative[strategy].numpy()
+        ap, auc = metrics.batch_means(positive, negative, drawn.batch)
+        ap_split, auc_split = metrics.over_split(positive, negative)
+        named = {"ap": ap, "auc": auc, "ap_split": ap_split, "auc_split": auc_split}
+        results[strategy] = {name: round(100 * value, 4) for name, value in named.items()}
+    if scores.ranked is not None:
+        first = next(iter(drawn.against))
+        rank = metrics.ranks(scores.positive[first].numpy(), scores.ranked.numpy())
+        results["ranking"] = {
+            "candidates": scores.ranked.shape[1],
+            "mrr": round(100 * metrics.mrr(rank), 4),
+            **{f"hits@{k}": round(100 * metrics.hits(rank, k), 4) for k in HITS},
+        }
+    return results
+
+
+def evaluate(
+    model: TemporalModel,
+    task: Task,
+    rules: Protocol,
+    config: EvaluateConfig,
+    snapshots: dict[str, Snapshot],
+    parts: Sequence[str] = ("test",),
+    progress: Progress = silent,
+) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """Run the passes of these parts from their snapshots; metrics by part and setting, digests of the negatives.
+
+    A missing `val` snapshot is made by observing the validation events.
+    """
+    results: dict[str, dict[str, Any]] = {part: {} for part in parts}
+    digests: dict[str, str] = {}
+    past = task.full_past.to(model.device)
+    if "val" not in snapshots:
+        model.state.restore(snapshots["train"])
+        observe_all(model, task.split.val, past, rules, config.batch_size)
+        snapshots["val"] = model.state.snapshot()
+    for each in task.passes.values():
+        if each.part not in parts:
+            continue
+        if not len(each.events):
+            results[each.part][each.setting] = {}
+            continue
+        drawn = draw(each, rules, config)
+        model.state.restore(snapshots[each.start])
+        scores = score_pass(model, drawn, past, rules, config.batch_size, progress)
+        results[each.part][each.setting] = measure(drawn, scores)
+        digests[each.name] = drawn.digest
+    return results, digests
+
+
+@torch.no_grad()
+def observe_all(model: TemporalModel, events: Events, past: Past, rules: Protocol, batch_size: int) -> None:
+    """Take in events in the pieces a pass over them would use."""
+    for flush in rules.flushes(events, batch_size, exact=model.exact or model.stateless):
+        model.observe(events[flush].to(model.device), past)

@@ -1,0 +1,199 @@
+"""`Past`: what was known strictly before a time. `Live`: the same, while events still arrive."""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dsrd.errors import DsrdError, unknown
+from dsrd.events import NULL, Events, Neighbors, as_tensor
+from dsrd.graph import kernels
+
+Sampling = Literal["recent", "uniform", "decayed"]
+"""How neighbours are picked: the last k, any k, or any k with recent ones likelier."""
+
+
+class Past:
+    """Every interaction of every node, in time order; answers only with what came strictly before a time.
+
+    A node nobody has met has an empty past. Random choices are fixed by the seed and the question itself, so an
+    answer depends neither on earlier calls nor on the other rows of the same call.
+
+    >>> events = Events.from_numpy([1, 2, 1], [2, 3, 3], [1.0, 2.0, 3.0])
+    >>> past = Past(events)
+    >>> found = past.recent(torch.tensor([3, 1]), torch.tensor([3.0, 9.0]), k=2)
+    >>> found.node.tolist(), found.time.tolist()
+    ([[0, 2], [2, 3]], [[0.0, 2.0], [1.0, 3.0]])
+    """
+
+    def __init__(
+        self,
+        events: Events,
+        *,
+        edge_x: Tensor | None = None,
+        node_x: Tensor | None = None,
+        num_nodes: int = 0,
+        seed: int = 0,
+    ) -> None:
+        rows = max(num_nodes, events.num_nodes)
+        self._index: tuple[NDArray[Any], ...] = kernels.build(*events.numpy(), rows)
+        self._edge_x = torch.zeros(1, 0) if edge_x is None else edge_x
+        self._node_x = torch.zeros(1, 0) if node_x is None else node_x
+        self._seed = seed
+        self.unobserved: Events | None = None
+        """Events of the current pass that no state has seen yet; a model may fold in those before its query."""
+
+    def seeded(self, seed: int) -> Past:
+        """The same index with other random choices."""
+        other = copy(self)
+        other._seed = seed
+        return other
+
+    def during(self, events: Events) -> Past:
+        """The same index while `events` are being scored and not yet observed."""
+        other = copy(self)
+        other.unobserved = events
+        return other
+
+    def recent(self, node: Tensor, time: Tensor, k: int) -> Neighbors:
+        """The last k interactions of each node before each time.  [Q] -> [Q, k]"""
+        asked, at = _arrays(node, time)
+        return self._neighbors(kernels.recent(self._index, asked, at, k), node)
+
+    def uniform(self, node: Tensor, time: Tensor, k: int) -> Neighbors:
+        """k earlier interactions of each node, drawn with replacement, in time order.  [Q] -> [Q, k]"""
+        return self._sampled(node, time, k, 0.0)
+
+    def decayed(self, node: Tensor, time: Tensor, k: int, rate: float) -> Neighbors:
+        """Like `uniform`, an interaction of age a being drawn with weight exp(-rate * a).  [Q] -> [Q, k]"""
+        return self._sampled(node, time, k, rate)
+
+    def sample(self, how: Sampling, node: Tensor, time: Tensor, k: int, rate: float = 0.0) -> Neighbors:
+        """`recent`, `uniform` or `decayed`, by name."""
+        if how == "recent":
+            return self.recent(node, time, k)
+        if how == "uniform":
+            return self.uniform(node, time, k)
+        if how == "decayed":
+            return self.decayed(node, time, k, rate)
+        raise unknown("sampling", how, ("recent", "uniform", "decayed"))
+
+    def hops(
+        self, node: Tensor, time: Tensor, k: tuple[int, ...], how: Sampling = "recent", rate: float = 0.0
+    ) -> list[Neighbors]:
+        """Neighbours, their neighbours before they met, and so on.  [Q] -> [Q, k0], [Q * k0, k1], ..."""
+        found: list[Neighbors] = []
+        for width in k:
+            layer = self.sample(how, node, time, width, rate)
+            found.append(layer)
+            node, time = layer.node.reshape(-1), layer.time.reshape(-1)
+        return found
+
+    def walks(self, node: Tensor, time: Tensor, count: int, length: int, rate: float = 0.0) -> Neighbors:
+        """Random walks back in time: step i + 1 lies strictly before step i.  [Q] -> [Q, count, length]
+
+        Steps follow the queried node's most recent-first order; a walk that runs out of past ends in padding.
+        """
+        asked, at = _arrays(node, time)
+        bits = at.view(np.uint64)
+        seed = np.uint64(self._seed)
+        return self._neighbors(
+            kernels.walked(self._index, asked, at, bits, count, length, float(rate), seed), node
+        )
+
+    def degree(self, node: Tensor, time: Tensor) -> Tensor:
+        """How many interactions each node had before each time.  [Q] -> [Q]"""
+        return as_tensor(kernels.degree(self._index, *_arrays(node, time))).to(node.device)
+
+    def edge_x(self, event: Tensor) -> Tensor:
+        """Features of events, zeros for padding.  [...] -> [..., edge_dim]"""
+        return self._edge_x[event]
+
+    def node_x(self, node: Tensor) -> Tensor:
+        """Features of nodes, zeros for nodes that came without any.  [...] -> [..., node_dim]"""
+        return self._node_x[torch.where(node < len(self._node_x), node, NULL)]
+
+    def to(self, device: torch.device | str) -> Past:
+        """The same past with its features on `device`; the index stays in main memory."""
+        other = copy(self)
+        other._edge_x, other._node_x = self._edge_x.to(device), self._node_x.to(device)
+        return other
+
+    def _sampled(self, node: Tensor, time: Tensor, k: int, rate: float) -> Neighbors:
+        asked, at = _arrays(node, time)
+        bits, seed = at.view(np.uint64), np.uint64(self._seed)
+        return self._neighbors(kernels.sampled(self._index, asked, at, bits, k, float(rate), seed), node)
+
+    def _neighbors(self, position: NDArray[np.int64], like: Tensor) -> Neighbors:
+        parts = kernels.entries(self._index, position.reshape(-1))
+        there, event, time, outgoing = (as_tensor(part.reshape(position.shape)).to(like.device) for part in parts)
+        return Neighbors(there, event, time, outgoing, mask=event != NULL)
+
+
+class Live(Past):
+    """A `Past` that grows: for streams that have not ended. Equal to a `Past` over the same events.
+
+    >>> live = Live()
+    >>> live.append(Events.from_numpy([1], [2], [0.5]))
+    >>> live.recent(torch.tensor([2]), torch.tensor([1.0]), k=1).node.tolist()
+    [[1]]
+    """
+
+    def __init__(
+        self,
+        events: Events | None = None,
+        *,
+        edge_x: Tensor | None = None,
+        node_x: Tensor | None = None,
+        seed: int = 0,
+    ) -> None:
+        start = Events.from_numpy([], [], []) if events is None else events
+        super().__init__(start, edge_x=edge_x, node_x=node_x, seed=seed)
+        self._capacity = self._index[1].copy()
+        self._used = len(self._index[2])
+        self.now = float(start.time[-1]) if len(start) else -np.inf
+        """Time of the newest event; older ones are refused."""
+
+    def append(self, events: Events, edge_x: Tensor | None = None) -> None:
+        """Add events that are not older than any event already here; `edge_x` holds a row for each."""
+        if not len(events):
+            return
+        if float(events.time[0]) < self.now:
+            raise DsrdError(
+                f"event at time {float(events.time[0])} is older than the newest one ({self.now}); "
+                "append events in time order"
+            )
+        self._make_room(events.num_nodes)
+        self._index, self._used = kernels.append(*events.numpy(), self._index, self._capacity, self._used)
+        if edge_x is not None:
+            self._add_features(events.id, edge_x)
+        self.now = float(events.time[-1])
+
+    def _make_room(self, num_nodes: int) -> None:
+        start, length, *entries = self._index
+        if num_nodes > len(start):
+            more = max(num_nodes, 2 * len(start)) - len(start)
+            start, length, self._capacity = (
+                np.concatenate([rows, np.zeros(more, np.int64)]) for rows in (start, length, self._capacity)
+            )
+            self._index = (start, length, *entries)
+
+    def _add_features(self, id: Tensor, edge_x: Tensor) -> None:
+        rows = int(id.max()) + 1
+        if rows > len(self._edge_x):
+            grown = edge_x.new_zeros(max(rows, 2 * len(self._edge_x)), edge_x.shape[1])
+            if self._edge_x.shape[1] == edge_x.shape[1]:
+                grown[: len(self._edge_x)] = self._edge_x
+            self._edge_x = grown
+        self._edge_x[id] = edge_x.to(self._edge_x.dtype)
+
+
+def _arrays(node: Tensor, time: Tensor) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    asked = np.ascontiguousarray(node.cpu().numpy(), dtype=np.int64)
+    at = np.ascontiguousarray(time.cpu().numpy(), dtype=np.float64)
+    return asked, at

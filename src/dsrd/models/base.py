@@ -1,0 +1,108 @@
+"""What a model is: `score` reads, `observe` writes, and nothing else touches state."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from dsrd.events import Events, Query
+from dsrd.graph.past import Past
+from dsrd.models.state import State
+from dsrd.nn.heads import MergeHead
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphSpec:
+    """Sizes a model is built for: enough to rebuild it from a checkpoint without the data."""
+
+    num_nodes: int = 1  # capacity to start with; state grows beyond it
+    node_dim: int = 0
+    edge_dim: int = 0
+
+
+class TemporalModel(nn.Module, ABC):
+    """A model of an event stream. Subclasses are final, one per file, and say what is in their `Config`.
+
+    `exact`: `score` folds the events of `past.unobserved` before each query into what it reads, so that scores
+    do not depend on how the stream is cut into batches. Models without state are exact anyway.
+    """
+
+    Config: ClassVar[type[Any]]
+    paper: ClassVar[str]  # who published it, where
+    reads: ClassVar[str]  # what a score looks at, for the table of models
+    published: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # settings of the published rows, by data set
+    small: ClassVar[Mapping[str, Any]] = {}  # settings that make a test quick
+    skips: ClassVar[Mapping[str, str]] = {}  # conformance checks that cannot hold, each with its reason
+    exact: ClassVar[bool] = False
+
+    def __init__(self, config: Any, graph: GraphSpec) -> None:
+        super().__init__()
+        self.config = config
+        self.graph = graph
+        self.state = State(graph.num_nodes)
+
+    def calibrate(self, train: Events) -> None:
+        """Measure once on the training stream what the model needs to know of it; kept in buffers."""
+
+    def for_negatives(self, strategy: str, protocol: str) -> TemporalModel:
+        """The model to ask under these negatives: itself, unless its published row differs by them."""
+        return self
+
+    @abstractmethod
+    def score(self, query: Query, past: Past) -> Tensor:
+        """How likely each pair is to interact: logits. Reads state and past, changes neither.  # [Q]"""
+
+    def observe(self, events: Events, past: Past) -> None:
+        """Take in events that happened; the only place where state may change."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are, and so where queries are answered; main memory for a model without any."""
+        return next((p.device for p in self.parameters()), torch.device("cpu"))
+
+    @property
+    def stateless(self) -> bool:
+        return len(self.state) == 0
+
+    @property
+    def num_parameters(self) -> int:
+        """Learned numbers: what the optimiser may change."""
+        return sum(p.numel() for p in self.parameters() if p.requires_grad)
+
+
+class NodeEncoder(TemporalModel):
+    """A model that embeds each endpoint on its own: equal (node, time) pairs in a call are embedded once."""
+
+    def __init__(self, config: Any, graph: GraphSpec, out_dim: int) -> None:
+        super().__init__(config, graph)
+        self.head = MergeHead(out_dim, out_dim)
+
+    @abstractmethod
+    def encode(self, node: Tensor, time: Tensor, past: Past) -> Tensor:
+        """What the past says of each node at each time.  # [Q] -> [Q, out_dim]"""
+
+    def score(self, query: Query, past: Past) -> Tensor:
+        node = torch.cat([query.src, query.dst])
+        time = torch.cat([query.time, query.time])
+        node, time, where = distinct(node, time)
+        src, dst = self.encode(node, time, past)[where].chunk(2)
+        logits: Tensor = self.head(src, dst)
+        return logits
+
+
+def distinct(node: Tensor, time: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Each (node, time) once, and where every row went.
+
+    >>> node, time, where = distinct(torch.tensor([4, 2, 4]), torch.tensor([1.0, 1.0, 1.0]))
+    >>> node.tolist(), time.tolist(), where.tolist()
+    ([2, 4], [1.0, 1.0], [1, 0, 1])
+    """
+    moments, moment = torch.unique(time, return_inverse=True)
+    key = node * len(moments) + moment
+    keys, where = torch.unique(key, return_inverse=True)
+    return keys.div(len(moments), rounding_mode="floor"), moments[keys % len(moments)], where

@@ -1,0 +1,112 @@
+"""`State`: the named tensors that events change. Weights are learned; state is what happened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from dsrd.errors import DsrdError
+from dsrd.events import NULL
+
+Snapshot = dict[str, Tensor]
+
+
+class State(nn.Module):
+    """Tensors by name, with one way to reset, save, restore and grow them all, so that none is forgotten.
+
+    A field declared `per_node` has one row per node id. It grows when a larger id is written; a node without
+    a row yet reads row 0, which nobody ever writes.
+
+    >>> state = State(num_nodes=3)
+    >>> state.declare("count", lambda rows: torch.zeros(rows), per_node=True)
+    >>> before = state.snapshot()
+    >>> state["count"][state.rows_for(torch.tensor([7]))] += 1
+    >>> state["count"][state.known(torch.tensor([7, 99]))].tolist()
+    [1.0, 0.0]
+    >>> state.restore(before)
+    >>> float(state["count"].sum())
+    0.0
+    """
+
+    def __init__(self, num_nodes: int) -> None:
+        super().__init__()
+        self._num_nodes = max(num_nodes, 1)
+        self._init: dict[str, Callable[[int], Tensor]] = {}
+        self._per_node: set[str] = set()
+
+    def declare(self, name: str, init: Callable[[int], Tensor], per_node: bool = False) -> None:
+        """Add a field; `init(rows)` makes its tensor at rest (`rows` matters to per-node fields only)."""
+        self._init[name] = init
+        if per_node:
+            self._per_node.add(name)
+        self.register_buffer(name, init(self._num_nodes), persistent=False)
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.get_buffer(name)
+
+    def __setitem__(self, name: str, value: Tensor) -> None:
+        if name not in self._init:
+            raise KeyError(f"state field '{name}' was never declared")
+        self._buffers[name] = value
+
+    def __iter__(self) -> Iterable[str]:  # type: ignore[override]
+        return iter(self._init)
+
+    def __len__(self) -> int:
+        return len(self._init)
+
+    def reset(self) -> None:
+        """Back to rest: every declared init runs again."""
+        for name, init in self._init.items():
+            self[name] = init(self._num_nodes).to(self[name].device)
+
+    def snapshot(self) -> Snapshot:
+        """Copies of all fields, detached from any gradient."""
+        return {name: self[name].detach().clone() for name in self._init}
+
+    def restore(self, snapshot: Mapping[str, Tensor]) -> None:
+        """Take up a snapshot of a state with the same fields."""
+        if set(snapshot) != set(self._init):
+            raise DsrdError(
+                f"the saved state holds {sorted(snapshot)}, this model keeps {sorted(self._init)}; "
+                "load it with the model that wrote it"
+            )
+        for name, value in snapshot.items():
+            if value.shape[1:] != self[name].shape[1:] or value.dtype != self[name].dtype:
+                raise DsrdError(
+                    f"the saved state's '{name}' is {value.dtype} {tuple(value.shape)}, this model needs "
+                    f"{self[name].dtype} {tuple(self[name].shape)}; load it with the settings it was written with"
+                )
+            self[name] = value.detach().clone().to(self[name].device)
+        self._num_nodes = max([self._num_nodes, *(len(self[name]) for name in self._per_node)])
+        self._grow(self._num_nodes)
+
+    def detach_(self) -> None:
+        """Cut the gradient's way into earlier batches."""
+        for name in self._init:
+            self[name] = self[name].detach()
+
+    def known(self, node: Tensor) -> Tensor:
+        """Rows to read for these nodes; the row of nobody for those without one."""
+        return torch.where(node < self._num_nodes, node, NULL)
+
+    def rows_for(self, node: Tensor) -> Tensor:
+        """Rows to write for these nodes, made first where missing."""
+        needed = int(node.max()) + 1 if node.numel() else 0
+        if needed > self._num_nodes:
+            self._num_nodes = max(needed, 2 * self._num_nodes)
+            self._grow(self._num_nodes)
+        return node
+
+    def nbytes(self) -> int:
+        """Memory the state takes now."""
+        return sum(self[name].numel() * self[name].element_size() for name in self._init)
+
+    def _grow(self, rows: int) -> None:
+        for name in self._per_node:
+            have = self[name]
+            if len(have) < rows:
+                fresh = self._init[name](rows).to(have.device)
+                self[name] = torch.cat([have, fresh[len(have) :]])

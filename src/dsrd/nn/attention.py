@@ -1,0 +1,57 @@
+"""Attention from a node at a time to its past interactions."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from dsrd.nn.linear import BlockLinear
+
+
+class TemporalAttention(nn.Module):
+    """Multi-head attention with node, edge and time features as keys and values (TGAT, TGN).
+
+    A node without history attends to nothing: its attention is zero and the residual passes alone.
+    """
+
+    def __init__(self, node_dim: int, edge_dim: int, time_dim: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads = heads
+        width = node_dim + time_dim
+        self.head_dim = math.ceil(width / heads)
+        inner = heads * self.head_dim
+        self.query = nn.Linear(width, inner, bias=False)
+        self.key = BlockLinear([node_dim, time_dim, edge_dim], inner, bias=False)
+        self.value = BlockLinear([node_dim, time_dim, edge_dim], inner, bias=False)
+        self.mix = nn.Linear(inner, width)
+        self.norm = nn.LayerNorm(width)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self, node: Tensor, now: Tensor, there: Tensor, age: Tensor, edge: Tensor, mask: Tensor
+    ) -> Tensor:  # [Q, n], [Q, t], [Q, k, n], [Q, k, t], [Q, k, e], [Q, k] -> [Q, n + t]
+        own = torch.cat([node, now], dim=-1)  # [Q, n + t]
+        query = self.query(own).unflatten(-1, (self.heads, self.head_dim))  # [Q, h, d]
+        key = self.key(there, age, edge).unflatten(-1, (self.heads, self.head_dim))  # [Q, k, h, d]
+        value = self.value(there, age, edge).unflatten(-1, (self.heads, self.head_dim))  # [Q, k, h, d]
+        logits = torch.einsum("qhd,qkhd->qhk", query, key) / math.sqrt(self.head_dim)
+        logits = logits.masked_fill(~mask.unsqueeze(1), -1e10)
+        weight = self.dropout(logits.softmax(dim=-1)) * mask.unsqueeze(1)  # [Q, h, k]
+        read = torch.einsum("qhk,qkhd->qhd", weight, value).flatten(1)  # [Q, h * d]
+        mixed: Tensor = self.norm(self.dropout(self.mix(read)) + own)
+        return mixed
+
+
+class Merge(nn.Module):
+    """Two inputs, one hidden layer."""
+
+    def __init__(self, widths: list[int], hidden_dim: int, out_dim: int) -> None:
+        super().__init__()
+        self.hidden = BlockLinear(widths, hidden_dim)
+        self.out = nn.Linear(hidden_dim, out_dim)
+
+    def forward(self, *blocks: Tensor) -> Tensor:
+        merged: Tensor = self.out(torch.relu(self.hidden(*blocks)))
+        return merged

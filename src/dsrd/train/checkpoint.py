@@ -1,0 +1,65 @@
+"""Checkpoints: named tensors and a JSON note in one safetensors file. Nothing in them can run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from dsrd.errors import DsrdError
+from dsrd.files import replacing
+
+NOTE = "dsrd"  # the metadata key that holds the JSON
+
+
+def save(path: Path, groups: Mapping[str, Mapping[str, Tensor]], note: Mapping[str, Any]) -> None:
+    """Write groups of tensors; the file is whole or not there."""
+    tensors = {
+        f"{group}/{name}": value.detach().cpu().contiguous().clone()
+        for group, members in groups.items()
+        for name, value in members.items()
+    }
+    with replacing(path) as temporary:
+        save_file(tensors, temporary, metadata={NOTE: json.dumps(note)})
+
+
+def load(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
+    """Read what `save` wrote: (groups, note)."""
+    groups: dict[str, dict[str, Tensor]] = {}
+    try:
+        with safe_open(path, framework="pt") as file:
+            note = json.loads((file.metadata() or {})[NOTE])
+            for key in file.keys():  # noqa: SIM118 (not a mapping)
+                group, _, name = key.partition("/")
+                groups.setdefault(group, {})[name] = file.get_tensor(key)
+    except FileNotFoundError:
+        raise DsrdError(f"{path}: no such checkpoint; give the folder that `dsrd train --out` wrote") from None
+    except (SafetensorError, KeyError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise DsrdError(f"{path}: not a dsrd checkpoint, or a damaged one ({reason}); train again") from None
+    return groups, note
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The optimiser's memory as named tensors: `<parameter>.<quantity>`."""
+    return {
+        f"{index}.{name}": value
+        for index, quantities in optimizer.state_dict()["state"].items()
+        for name, value in quantities.items()
+    }
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Take up what `optimizer_tensors` gave."""
+    content = optimizer.state_dict()
+    content["state"] = {}
+    for key, value in tensors.items():
+        index, _, name = key.partition(".")
+        content["state"].setdefault(int(index), {})[name] = value
+    optimizer.load_state_dict(content)

@@ -1,0 +1,263 @@
+"""Epochs, early stopping, and a run folder from which a killed run goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dsrd.config import EvaluateConfig, RunConfig
+from dsrd.errors import DsrdError
+from dsrd.evaluate.evaluator import Progress, Task, draw, measure, score_pass, silent
+from dsrd.evaluate.protocol import Protocol, protocol
+from dsrd.files import write_json, write_text
+from dsrd.graph.negatives import TrainingNegatives
+from dsrd.models import GraphSpec, Snapshot, TemporalModel, create, settings
+from dsrd.train import checkpoint
+from dsrd.train.loop import train_epoch
+
+
+@dataclass
+class Progressed:
+    """How far a run has come; saved with every checkpoint."""
+
+    epoch: int = 0  # epochs done
+    best_epoch: int = 0
+    best_ap: float = -1.0  # of the validation, percent
+    best_auc: float = -1.0
+    waited: int = 0  # epochs since the best
+    finished: bool = False
+    history: list[dict[str, float]] = field(default_factory=list)
+
+    def judge(self, ap: float, auc: float, patience: int) -> bool:
+        """Early stopping as published: better only if AP *and* AUC are at least as good as the kept ones."""
+        better = ap >= self.best_ap and auc >= self.best_auc
+        if better:
+            self.best_epoch, self.best_ap, self.best_auc, self.waited = self.epoch, ap, auc, 0
+        else:
+            self.waited += 1
+            self.finished = self.waited >= patience
+        return better
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Where a run keeps itself: config.json, log.jsonl, best.safetensors, last.safetensors, record.json."""
+
+    path: Path
+
+    @property
+    def best(self) -> Path:
+        return self.path / "best.safetensors"
+
+    @property
+    def last(self) -> Path:
+        return self.path / "last.safetensors"
+
+    @property
+    def record(self) -> Path:
+        return self.path / "record.json"
+
+    def claim(self, run: RunConfig) -> None:
+        """Make the folder this run's own; refuse one that belongs to another run."""
+        target = self.path / "config.json"
+        mine = json.loads(json.dumps(run.to_dict()))
+        if target.exists():
+            difference = _difference(self.config().to_dict(), run.to_dict())
+            if difference:
+                raise DsrdError(
+                    f"{self.path}: holds a run with another {difference}; choose another --out or remove it"
+                )
+        elif self.path.exists() and any(self.path.iterdir()):
+            raise DsrdError(f"{self.path}: is not empty and not a run; choose another --out")
+        else:
+            write_json(target, mine)
+
+    def config(self) -> RunConfig:
+        target = self.path / "config.json"
+        try:
+            return RunConfig.from_dict(json.loads(target.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            raise DsrdError(f"{self.path}: not a run folder (no config.json); give what `--out` was") from None
+        except (ValueError, TypeError, KeyError) as error:
+            raise DsrdError(f"{target}: damaged ({error}); train again into a new folder") from None
+
+    def log(self, history: list[dict[str, float]]) -> None:
+        write_text(self.path / "log.jsonl", "".join(json.dumps(line) + "\n" for line in history))
+
+
+def _difference(stored: Mapping[str, Any], mine: Mapping[str, Any], prefix: str = "") -> str:
+    for key in mine:
+        old, new = stored.get(key), mine[key]
+        if isinstance(new, Mapping) and isinstance(old, Mapping):
+            inner = _difference(old, new, f"{prefix}{key}.")
+            if inner:
+                return inner
+        elif json.dumps(old, default=str) != json.dumps(new, default=str):
+            return f"{prefix}{key} ({old}, not {new})"
+    return ""
+
+
+def build(run: RunConfig, task: Task) -> TemporalModel:
+    """The run's model, freshly initialised from its seed and calibrated on the training events."""
+    data = task.dataset
+    config = settings(run.model, data.name, run.preset, run.model_args)
+    torch.manual_seed(run.seed)
+    spec = GraphSpec(num_nodes=data.num_nodes, node_dim=data.node_dim, edge_dim=data.edge_dim)
+    model = create(run.model, spec, config)
+    model.calibrate(task.split.train)
+    return model.to(run.train.device)
+
+
+class Fit:
+    """Training of one model; `folder=None` keeps everything in memory."""
+
+    def __init__(self, run: RunConfig, task: Task, folder: RunFolder | None = None) -> None:
+        self.run, self.task, self.folder = run, task, folder
+        self.rules: Protocol = protocol(run.protocol)
+        self.model = build(run, task)
+        weights = [p for p in self.model.parameters() if p.requires_grad]
+        self.optimizer = (
+            torch.optim.Adam(weights, lr=run.train.lr, weight_decay=run.train.weight_decay) if weights else None
+        )
+        self.negatives = TrainingNegatives(task.split.train, run.seed)
+        selection = EvaluateConfig(batch_size=run.evaluate.batch_size, order=run.evaluate.order)
+        self.validation = draw(task.passes["val"], self.rules, selection, strategies=("random",))
+        self.progressed = Progressed()
+        self.best: tuple[dict[str, Tensor], Snapshot] | None = None
+
+    def __call__(self, progress: Progress = silent) -> Progressed:
+        """Train to the end (or go on from the last checkpoint), then take up the best weights and their state."""
+        if self.folder is not None and self.folder.last.exists():
+            self._resume()
+        limit = self.run.train.epochs if self.optimizer else 1
+        while not self.progressed.finished and self.progressed.epoch < limit:
+            self._epoch(progress)
+        self.model.load_state_dict(self._best()[0])
+        self.model.state.restore(self._best()[1])
+        return self.progressed
+
+    def _epoch(self, progress: Progress) -> None:
+        run, model, done = self.run, self.model, self.progressed
+        began = time.perf_counter()
+        past = self.task.train_past.seeded(done.epoch).to(model.device)
+        loss = train_epoch(
+            model,
+            self.task.split.train,
+            past,
+            self.negatives,
+            self.optimizer,
+            self.rules,
+            run.train.batch_size,
+            lambda what, at, total: progress(f"epoch {done.epoch + 1} {what}", at, total),
+        )
+        seconds = time.perf_counter() - began
+        trained = model.state.snapshot()
+        ap, auc = self._validate(progress)
+        done.epoch += 1
+        line = {"epoch": done.epoch, "loss": loss, "val_ap": ap, "val_auc": auc, "seconds": seconds}
+        line["seconds_with_validation"] = time.perf_counter() - began
+        done.history.append(line)
+        if done.judge(ap, auc, run.train.patience):
+            self._keep(trained)
+        spent = sum(entry["seconds_with_validation"] for entry in done.history)
+        done.finished |= bool(run.train.minutes) and spent >= 60 * run.train.minutes
+        self._checkpoint()
+
+    def _validate(self, progress: Progress) -> tuple[float, float]:
+        """AP and AUC on the validation events, random negatives: what early stopping looks at.
+
+        Under `strict` a model that is not exact takes these events in batches that end between timestamps: it
+        lags, it does not leak, and an epoch does not take longer to judge than to train.
+        """
+        past = self.task.full_past.to(self.model.device)
+        size = self.run.evaluate.batch_size
+        label = f"epoch {self.progressed.epoch + 1} validation"
+        scores = score_pass(
+            self.model,
+            self.validation,
+            past,
+            self.rules.lagging(),
+            size,
+            lambda _, at, total: progress(label, at, total),
+        )
+        found = measure(self.validation, scores)["random"]
+        return found["ap"], found["auc"]
+
+    def _keep(self, trained: Snapshot) -> None:
+        weights = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+        if self.folder is None:
+            self.best = (weights, trained)
+        else:
+            checkpoint.save(self.folder.best, {"weights": weights, "state": trained}, self._note())
+
+    def _best(self) -> tuple[dict[str, Tensor], Snapshot]:
+        if self.best is None:
+            assert self.folder is not None
+            groups, _ = checkpoint.load(self.folder.best)
+            self.best = (groups.get("weights", {}), groups.get("state", {}))
+        return self.best
+
+    def _note(self) -> dict[str, Any]:
+        return {
+            "model": self.run.model,
+            "run": self.run.digest,
+            "data": self.task.dataset.digest,
+            "graph": asdict(self.model.graph),
+            "progressed": asdict(self.progressed),
+        }
+
+    def _checkpoint(self) -> None:
+        if self.folder is None:
+            return
+        groups: dict[str, Mapping[str, Tensor]] = {
+            "weights": self.model.state_dict(),
+            "rng": {"torch": torch.get_rng_state()},
+            "negatives": self.negatives.state(),
+        }
+        if self.optimizer:
+            groups["optimizer"] = checkpoint.optimizer_tensors(self.optimizer)
+        checkpoint.save(self.folder.last, groups, self._note())
+        self.folder.log(self.progressed.history)
+
+    def _resume(self) -> None:
+        assert self.folder is not None
+        groups, note = checkpoint.load(self.folder.last)
+        check_note(self.folder.last, note, self.run.model, self.task)
+        self.model.load_state_dict(groups.get("weights", {}))
+        if self.optimizer:
+            checkpoint.restore_optimizer(self.optimizer, groups["optimizer"])
+        self.negatives.restore(groups["negatives"])
+        torch.set_rng_state(groups["rng"]["torch"])
+        self.progressed = Progressed(**note["progressed"])
+
+
+def check_note(path: Path, note: Mapping[str, Any], model: str, task: Task) -> None:
+    """Refuse a checkpoint that another model wrote, or that was trained on other data."""
+    if note["model"] != model:
+        raise DsrdError(f"{path}: holds a {note['model']}, not a {model}; give the folder of a {model} run")
+    if note["data"] != task.dataset.digest:
+        raise DsrdError(
+            f"{path}: was trained on other data (digest {note['data']}) than '{task.dataset.name}' here "
+            f"({task.dataset.digest}); give the data set it was trained on, or train again"
+        )
+
+
+def load_model(folder: RunFolder, run: RunConfig, task: Task) -> TemporalModel:
+    """The best weights of a finished or unfinished run, and the state right after training."""
+    groups, note = checkpoint.load(folder.best)
+    check_note(folder.best, note, run.model, task)
+    model = build(run, task)
+    try:
+        model.load_state_dict(groups.get("weights", {}))
+    except RuntimeError as error:
+        reason = str(error).splitlines()[-1].strip()
+        raise DsrdError(f"{folder.best}: does not fit the model's settings ({reason}); train again") from None
+    model.state.restore(groups.get("state", {}))
+    return model

@@ -20,13 +20,19 @@ from dsrd.events import Events, as_tensor
 class Names:
     """What nodes are called outside: position = node id, entry 0 is nobody.
 
+    In a bipartite stream a source and a target may share a name; targets start at `first_target`.
+
     >>> names = Names(["", "ann", "bob"])
     >>> names[2], names.id("ann"), len(names)
     ('bob', 1, 3)
+    >>> users_and_items = Names(["", "7", "8", "7"], first_target=3)
+    >>> users_and_items.id("7"), users_and_items.id("7", target=True)
+    (1, 3)
     """
 
-    def __init__(self, names: Sequence[str] | pa.Array) -> None:
+    def __init__(self, names: Sequence[str] | pa.Array, first_target: int | None = None) -> None:
         self.array = names if isinstance(names, pa.Array) else pa.array(names, pa.string())
+        self.first_target = first_target
 
     def __len__(self) -> int:
         return len(self.array)
@@ -35,15 +41,25 @@ class Names:
         return str(self.array[node])
 
     @cached_property
-    def _ids(self) -> dict[str, int]:
-        return {name: node for node, name in enumerate(self.array.to_pylist())}
+    def _sources(self) -> dict[str, int]:
+        names = self.array.to_pylist()
+        return {names[node]: node for node in range((self.first_target or len(names)) - 1, 0, -1)}
 
-    def id(self, name: str) -> int:
+    @cached_property
+    def _targets(self) -> dict[str, int]:
+        start = self.first_target or 1
+        return dict(zip(self.array[start:].to_pylist(), range(start, len(self)), strict=True))
+
+    def find(self, name: str, *, target: bool = False) -> int | None:
+        """The node called `name`, or None if there is none."""
+        return (self._targets if target and self.first_target else self._sources).get(name)
+
+    def id(self, name: str, *, target: bool = False) -> int:
         """The node called `name`; an error with the nearest known name if there is none."""
-        try:
-            return self._ids[name]
-        except KeyError:
-            raise unknown("node", name, self._ids) from None
+        node = self.find(name, target=target)
+        if node is None:
+            raise unknown("node", name, self._targets if target and self.first_target else self._sources)
+        return node
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +116,14 @@ class Dataset:
         edges = _features(name, "edge", edge_x, len(events) + 1)
         nodes = _features(name, "node", node_x, events.num_nodes, at_least=True)
         labels = None if label is None else np.asarray(label, dtype=np.float32)
+        if labels is not None and labels.shape != (len(events),):
+            raise DsrdError(
+                f"{name}: labels have shape {labels.shape}, expected one for each of {len(events)} events"
+            )
+        if names is not None and len(names) < events.num_nodes:
+            raise DsrdError(
+                f"{name}: {len(names)} names for node ids up to {events.num_nodes - 1}; entry 0 names nobody"
+            )
         return cls(
             name=name,
             events=events,
@@ -124,9 +148,7 @@ def _features(name: str, kind: str, x: Any, rows: int, at_least: bool = False) -
         )
     if not np.isfinite(matrix).all():
         row = int((~np.isfinite(matrix)).any(axis=1).argmax())
-        raise DsrdError(
-            f"{name}: {kind} features: row {row} has a value that is not a number; repair the row"
-        )
+        raise DsrdError(f"{name}: {kind} features: row {row} has a value that is not a number; repair the row")
     return matrix if matrix.any() else np.zeros((matrix.shape[0], 0), dtype=np.float32)
 
 

@@ -21,6 +21,10 @@ __all__ = ["GraphSpec", "NodeEncoder", "Snapshot", "State", "TemporalModel", "cr
 
 __path__.extend(filter(None, os.environ.get("DSRD_MODELS", "").split(os.pathsep)))
 _PARTS = ("base", "state")
+DEFAULT = "tgn"
+"""The model trained when none is named."""
+DEMO = ("edgebank", "tgn")
+"""What `dsrd demo` shows: one model that learns nothing, one that does."""
 
 
 def names() -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -51,8 +51,10 @@ class State(nn.Module):
             raise KeyError(f"state field '{name}' was never declared")
         self._buffers[name] = value
 
-    def __iter__(self) -> Iterable[str]:  # type: ignore[override]
-        return iter(self._init)
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Names of what is kept."""
+        return tuple(self._init)
 
     def __len__(self) -> int:
         return len(self._init)

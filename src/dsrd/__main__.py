@@ -1,0 +1,5 @@
+"""`python -m dsrd` is `dsrd`."""
+
+from dsrd.cli import main
+
+main()

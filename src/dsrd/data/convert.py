@@ -1,0 +1,160 @@
+"""Data sets to and from what other tools hold: data frames, Arrow tables, PyG, files."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import torch
+
+from dsrd.data import dyglib
+from dsrd.data.dataset import Dataset
+from dsrd.data.parse import Origin
+from dsrd.data.tabular import METADATA, Columns, from_table, written_columns
+from dsrd.errors import DsrdError
+from dsrd.files import replacing
+
+
+def from_frame(
+    frame: Any, columns: Columns = Columns(), *, name: str = "frame", bipartite: bool | None = None
+) -> Dataset:
+    """A data set from a pandas or polars frame, a pyarrow table, or anything else that speaks Arrow.
+
+    >>> frame = pa.table({"source": ["ann", "bob"], "target": ["bob", "eve"], "time": [3, 5]})
+    >>> from_frame(frame).num_nodes
+    4
+    """
+    origin = Origin(name)
+    try:
+        table = pa.table(frame)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise origin.error(
+            f"cannot be read as a table ({str(error).splitlines()[0]}); give a pandas, polars or pyarrow table"
+        ) from error
+    if not table.num_rows:
+        raise origin.error("there are no events in it; give one row per event")
+    if columns == Columns():
+        columns = written_columns(table.schema) or columns
+    return from_table(table, columns, origin, name=name, bipartite=bipartite)
+
+
+def to_table(dataset: Dataset) -> pa.Table:
+    """Columns `source`, `target` (names, or ids where there are none), `time`, `label`, `f_0`, `f_1`, ...
+
+    The schema remembers what the columns cannot say, so that tables and Parquet files give back the same ids.
+
+    >>> data = Dataset.from_arrays("tiny", [1, 2], [2, 3], [0.0, 1.0], label=[0, 1])
+    >>> to_table(data).column_names
+    ['source', 'target', 'time', 'label']
+    """
+    src, dst, time, event = dataset.events.numpy()
+    ends: dict[str, Any] = {"source": src, "target": dst}
+    if dataset.names is not None:
+        ends = {end: dataset.names.array.take(pa.array(ids)) for end, ids in ends.items()}
+    columns = {**ends, "time": time}
+    if dataset.label is not None:
+        columns["label"] = dataset.label.numpy()
+    features = dataset.edge_x.numpy()[event]  # [E, d]
+    columns.update({f"f_{j}": features[:, j] for j in range(dataset.edge_dim)})
+    remembered = {
+        "bipartite": dataset.bipartite,
+        "ids_are_names": dataset.names is None,
+        "features": ["f_*"] if dataset.edge_dim else [],
+        "label": None if dataset.label is None else "label",
+    }
+    return pa.table(columns).replace_schema_metadata({METADATA: json.dumps(remembered)})
+
+
+def to_pandas(dataset: Dataset) -> Any:
+    """`to_table` as a pandas frame."""
+    _need("pandas", "frames")
+    return to_table(dataset).to_pandas()
+
+
+def to_polars(dataset: Dataset) -> Any:
+    """`to_table` as a polars frame."""
+    return _need("polars", "frames").from_arrow(to_table(dataset))
+
+
+def from_pyg(data: Any, *, name: str = "pyg", bipartite: bool = False) -> Dataset:
+    """A data set from a `torch_geometric.data.TemporalData`; its node ids start at 0, ours at 1."""
+    order = torch.argsort(data.t, stable=True)
+    message, label = data.msg if "msg" in data else None, data.y if "y" in data else None
+    edge_x = None
+    if message is not None and message.numel():
+        rows = message[order].reshape(len(order), -1).numpy()  # [E, d]
+        edge_x = np.concatenate([np.zeros_like(rows[:1]), rows])
+    return Dataset.from_arrays(
+        name,
+        data.src[order].numpy() + 1,
+        data.dst[order].numpy() + 1,
+        data.t[order].numpy(),
+        edge_x=edge_x,
+        label=None if label is None else label[order].reshape(-1).numpy(),
+        bipartite=bipartite,
+    )
+
+
+def to_pyg(dataset: Dataset) -> Any:
+    """A `torch_geometric.data.TemporalData` with ids from 0; names and node features have no place in it."""
+    temporal_data = _need("torch_geometric.data", "pyg").TemporalData
+    events = dataset.events
+    whole = events.time == events.time.round()
+    return temporal_data(
+        src=events.src - 1,
+        dst=events.dst - 1,
+        t=events.time.long() if bool(whole.all()) else events.time,  # its models count whole seconds
+        msg=dataset.edge_x[events.id],
+        **({} if dataset.label is None else {"y": dataset.label}),
+    )
+
+
+def write(dataset: Dataset, path: str | Path) -> tuple[str, ...]:
+    """Write a `.csv` or `.parquet` file, or a folder in the processed benchmark layout; say what was left out."""
+    path = Path(path)
+    if path.suffix == "":
+        _write_folder(dataset, path)
+        return ()
+    if path.suffix not in (".csv", ".parquet"):
+        raise DsrdError(f"{path}: cannot write {path.suffix}; use .csv, .parquet or a folder (no suffix)")
+    with replacing(path) as temporary:
+        if path.suffix == ".csv":
+            pyarrow.csv.write_csv(to_table(dataset), str(temporary))
+        else:
+            pyarrow.parquet.write_table(to_table(dataset), str(temporary), compression="zstd")
+    if dataset.node_dim:
+        return (f"{path}: a table of events has no place for node features; write a folder to keep them",)
+    return ()
+
+
+def _write_folder(dataset: Dataset, folder: Path) -> None:
+    src, dst, time, event = dataset.events.numpy()
+    label = np.zeros(len(event)) if dataset.label is None else dataset.label.numpy()
+    events_file, edge_file, node_file, names_file = dyglib.parts(folder / f"{dyglib.PREFIX}{folder.name}.csv")
+    columns = {"": np.arange(len(event)), "u": src, "i": dst, "ts": time, "label": label, "idx": event}
+    for file, x in ((edge_file, dataset.edge_x), (node_file, dataset.node_x)):
+        matrix = x.numpy() if x.shape[1] else np.zeros((len(x), 1), np.float32)  # others expect a column
+        with replacing(file) as temporary, temporary.open("wb") as handle:
+            np.save(handle, matrix)
+    if dataset.names is not None:
+        first_target = dataset.names.first_target or len(dataset.names)
+        named = {"name": dataset.names.array, "target": np.arange(len(dataset.names)) >= first_target}
+        with replacing(names_file) as temporary:
+            pyarrow.csv.write_csv(pa.table(named), str(temporary))
+    # Last: a folder with this file is complete.
+    with replacing(events_file) as temporary:
+        pyarrow.csv.write_csv(pa.table(columns), str(temporary))
+
+
+def _need(module: str, extra: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError as error:
+        package = module.split(".")[0].replace("_", "-")
+        raise DsrdError(f"{package} is not installed; run `pip install dsrd[{extra}]`") from error

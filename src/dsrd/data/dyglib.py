@@ -1,0 +1,128 @@
+"""The two layouts of the benchmark files: raw (`wikipedia.csv`) and processed (`ml_wikipedia.csv`, `.npy`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dsrd.data import values
+from dsrd.data.dataset import Dataset, Names
+from dsrd.data.parse import Head, Origin, csv_head, csv_origin, read_csv, read_npy
+from dsrd.errors import DsrdError
+
+PREFIX = "ml_"
+COLUMNS = ("u", "i", "ts", "label", "idx")
+JODIE = "user_id"
+"""First name in the header of files that follow the JODIE data sets; the last one stands for all features."""
+
+
+def parts(path: Path) -> tuple[Path, Path, Path, Path]:
+    """(events, edge features, node features, names) of a processed data set; the last file is our addition."""
+    return (
+        path,
+        path.with_suffix(".npy"),
+        path.with_name(f"{path.stem}_node.npy"),
+        path.with_name(f"{path.stem}_names.csv"),
+    )
+
+
+def name_of(path: Path) -> str:
+    """`ml_uci.csv` and `uci.csv` are both of "uci"."""
+    return path.name.split(".")[0].removeprefix(PREFIX)
+
+
+def looks_raw(head: Head) -> bool:
+    """Raw files have a header with one name for all features, or no names for them at all."""
+    return head.fields > len(head.names) or head.names[0] == JODIE
+
+
+def read_processed(path: Path, bipartite: bool | None) -> Dataset:
+    """Ids, order and features exactly as the files have them."""
+    events, edge_file, node_file, names_file = parts(path)
+    origin, head = csv_origin(events), csv_head(events)
+    missing = [name for name in COLUMNS if name not in head.names]
+    if missing:
+        raise origin.error(
+            f"there is no column '{missing[0]}'; processed files have {', '.join(COLUMNS)}: "
+            "for other files use --format csv"
+        )
+    table = read_csv(events, head, only=COLUMNS)
+    edge_x, node_x = read_npy(edge_file), read_npy(node_file)
+    src, dst = (
+        _below(values.integers(table[end], end, origin, least=1), end, len(node_x), node_file, origin)
+        for end in ("u", "i")
+    )
+    row = values.integers(table["idx"], "idx", origin, least=1)
+    if len(edge_x) != len(row) + 1:
+        raise DsrdError(
+            f"{edge_file}: {len(edge_x)} rows for {len(row)} events; expected {len(row) + 1}, row 0 being padding"
+        )
+    if (row != np.arange(1, len(row) + 1)).any():
+        edge_x = edge_x[np.append(0, _below(row, "idx", len(edge_x), edge_file, origin))]
+    return Dataset.from_arrays(
+        name_of(path),
+        src,
+        dst,
+        _in_order(table["ts"], origin),
+        edge_x=edge_x,
+        node_x=node_x,
+        label=values.numbers(table["label"], "label", origin),
+        names=_read_names(names_file) if names_file.exists() else None,
+        bipartite=not len(np.intersect1d(src, dst)) if bipartite is None else bipartite,
+    )
+
+
+def read_raw(path: Path, bipartite: bool | None) -> Dataset:
+    """`u,i,ts,label,features...`, ids from 0; items of a bipartite stream are numbered from 0 as well."""
+    origin, head = csv_origin(path), csv_head(path)
+    if 0 < head.fields < 4:
+        raise origin.error(
+            f"rows have {head.fields} fields; raw files have at least user, item, time and label: "
+            "for other files use --format csv"
+        )
+    table = read_csv(path, head)
+    first, second, when, state, *features = table.column_names
+    src = values.integers(table[first], "user (field 1)", origin, least=0) + 1
+    dst = values.integers(table[second], "item (field 2)", origin, least=0) + 1
+    if bipartite is None:
+        bipartite = head.names[0] == JODIE
+    edge_x = np.zeros((len(src) + 1, len(features)), dtype=np.float32)  # [E + 1, d]
+    for j, feature in enumerate(features):
+        edge_x[1:, j] = values.numbers(table[feature], f"feature {j} (field {j + 5})", origin)
+    return Dataset.from_arrays(
+        name_of(path),
+        src,
+        dst + src.max() if bipartite else dst,
+        _in_order(table[when], origin),
+        edge_x=edge_x,
+        label=values.numbers(table[state], "label (field 4)", origin),
+        bipartite=bipartite,
+    )
+
+
+def _in_order(column: pa.ChunkedArray, origin: Origin) -> NDArray[np.float64]:
+    """Times as they are: benchmark results depend on the order of rows, so none is moved."""
+    time = values.times(column, "time", origin)
+    late = np.diff(time) < 0
+    if late.any():
+        row = int(late.argmax()) + 1
+        raise origin.error(f"time {time[row]} is earlier than the row before; sort the rows by time", row)
+    return time
+
+
+def _below(ids: NDArray[np.int64], what: str, rows: int, file: Path, origin: Origin) -> NDArray[np.int64]:
+    if ids.max() >= rows:
+        row = int((ids >= rows).argmax())
+        raise origin.error(f"{what} is {ids[row]}, but {file.name} ends at row {rows - 1}; get both again", row)
+    return ids
+
+
+def _read_names(path: Path) -> Names:
+    head = csv_head(path)
+    table = read_csv(path, head, only=["name", "target"], text=["name"])
+    targets = np.asarray(table["target"])
+    first_target = int(targets.argmax()) if targets.any() else None
+    return Names(table["name"].cast(pa.string()).combine_chunks(), first_target)

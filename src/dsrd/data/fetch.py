@@ -1,0 +1,186 @@
+"""Downloads that survive a cut line: resumed, checked, and only then given their name."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import http.client
+import re
+import shutil
+import ssl
+import subprocess
+import time
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+from urllib.parse import urlsplit
+
+from dsrd.data.catalog import DatasetSpec
+from dsrd.data.dyglib import PREFIX
+from dsrd.errors import DsrdError
+from dsrd.files import replacing
+
+Progress = Callable[[int, int | None], None]
+"""Called with the bytes that are there and the bytes expected (None if the server does not say)."""
+
+ATTEMPTS = 4
+PAUSE = 1.0  # seconds before the second attempt; doubled each time
+TIMEOUT = 30.0
+BLOCK = 1 << 18
+
+
+class _LineCutError(Exception):
+    """The transfer stopped early; what has arrived is kept."""
+
+
+def fetch(
+    source: DatasetSpec | str,
+    folder: str | Path,
+    *,
+    sha256: str | None = None,
+    md5: str | None = None,
+    progress: Progress | None = None,
+) -> Path:
+    """Download an address to a file in `folder`, or a catalogue data set to `folder/NAME` ready to `load`.
+
+    An interrupted download goes on where it stopped. What is already there is not downloaded again.
+    """
+    folder = Path(folder)
+    if isinstance(source, str):
+        target = folder / (PurePosixPath(urlsplit(source).path).name or "download")
+        return _download(source, target, sha256, md5, progress)
+    if source.url is None:
+        raise DsrdError(
+            f"{source.title}: no download address is known; see {source.home} and put the files in "
+            f"{folder / source.name}"
+        )
+    place = folder / source.name
+    if (place / f"{PREFIX}{source.name}.csv").exists() or (place / f"{source.name}.csv").exists():
+        return place
+    file = fetch(source.url, place, sha256=sha256 or source.sha256, md5=md5 or source.md5, progress=progress)
+    if file.suffix == ".zip":
+        _unpack(file, source.name)
+        file.unlink()
+    return place
+
+
+def _download(url: str, target: Path, sha256: str | None, md5: str | None, progress: Progress | None) -> Path:
+    if urlsplit(url).scheme not in ("http", "https"):
+        raise DsrdError(f"{url}: only http and https addresses can be fetched")
+    part = target.with_name(f"{target.name}.part")
+    if target.exists():
+        target.replace(part)  # checked again below, so that a damaged file is not kept for ever
+    else:
+        _insist(url, part, progress)
+    for kind, expected in (("sha256", sha256), ("md5", md5)):
+        found = _checksum(part, kind) if expected else None
+        if expected and found != expected.lower():
+            part.unlink()
+            raise DsrdError(f"{url}: {kind} is {found}, expected {expected}; the file was removed, fetch it again")
+    return part.replace(target)
+
+
+def _insist(url: str, part: Path, progress: Progress | None) -> None:
+    """Download, trying again after a pause as long as the trouble may pass."""
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            time.sleep(PAUSE * 2 ** (attempt - 1))
+        try:
+            part.parent.mkdir(parents=True, exist_ok=True)
+            return _continue(url, part, progress)
+        except _LineCutError as error:
+            reason = str(error)
+        except OSError as error:
+            full = error.errno == errno.ENOSPC
+            problem = "the disk is full; free some space" if full else f"{error.strerror}; choose another folder"
+            raise DsrdError(f"{part}: {problem} and run the same command again") from error
+    raise DsrdError(f"{url}: {reason} ({ATTEMPTS} attempts); check the network and run the same command again")
+
+
+def _continue(url: str, part: Path, progress: Progress | None) -> None:
+    """Append what is missing to `part`; start over if the server cannot continue."""
+    have = part.stat().st_size if part.exists() else 0
+    request = urllib.request.Request(url, headers={"User-Agent": "dsrd"})
+    if have:
+        request.add_header("Range", f"bytes={have}-")
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT) as response:
+            resumed = response.status == 206 and _range_start(response) == have
+            if response.status == 206 and not resumed:
+                part.unlink()
+                raise _LineCutError("the server sent another part than asked for")
+            _append(response, part, have if resumed else 0, progress)
+    except urllib.error.HTTPError as error:
+        if error.code == 416 and error.headers.get("Content-Range") == f"bytes */{have}":
+            return  # everything was there already
+        if error.code == 416:
+            part.unlink()
+            raise _LineCutError("the partial file did not fit the one on the server") from error
+        if error.code in (408, 429) or error.code >= 500:
+            raise _LineCutError(f"the server answered {error.code} {error.reason}") from error
+        raise DsrdError(f"{url}: the server answered {error.code} {error.reason}; check the address") from error
+    except urllib.error.URLError as error:
+        raise _LineCutError(f"no connection ({error.reason})") from error
+    except (http.client.HTTPException, ConnectionError, TimeoutError, ssl.SSLError) as error:
+        raise _LineCutError(f"the connection was cut ({type(error).__name__})") from error
+
+
+def _append(response: http.client.HTTPResponse, part: Path, have: int, progress: Progress | None) -> None:
+    length = response.headers.get("Content-Length")
+    total = have + int(length) if length else None
+    with part.open("ab" if have else "wb") as file:
+        while block := response.read(BLOCK):
+            file.write(block)
+            have += len(block)
+            if progress:
+                progress(have, total)
+    if total is not None and have < total:
+        raise _LineCutError(f"the connection was cut after {have:,} of {total:,} bytes")
+
+
+def _range_start(response: http.client.HTTPResponse) -> int | None:
+    found = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
+    return int(found[1]) if found else None
+
+
+def _checksum(path: Path, kind: str) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, kind).hexdigest()
+
+
+def _unpack(archive: Path, name: str) -> None:
+    """The files of one data set, beside the archive. Members are picked by name; their folders do not count."""
+    processed = [f"{PREFIX}{name}.npy", f"{PREFIX}{name}_node.npy", f"{PREFIX}{name}.csv"]
+    try:
+        with zipfile.ZipFile(archive) as bundle:
+            members = {
+                PurePosixPath(member.filename).name: member
+                for member in bundle.infolist()
+                if not {"..", "__MACOSX"} & set(PurePosixPath(member.filename).parts)
+            }
+            wanted = processed if set(processed) <= set(members) else [f"{name}.csv"]
+            for file in wanted:
+                if file not in members:
+                    raise DsrdError(
+                        f"{archive}: the archive has no {processed[-1]} and no {file}; get another copy"
+                    )
+                _extract(bundle, members[file], archive, archive.with_name(file))
+    except zipfile.BadZipFile as error:
+        archive.unlink()
+        raise DsrdError(f"{archive}: not a whole zip archive ({error}); it was removed, fetch it again") from error
+
+
+def _extract(bundle: zipfile.ZipFile, member: zipfile.ZipInfo, archive: Path, target: Path) -> None:
+    with replacing(target) as temporary, temporary.open("wb") as file:
+        try:
+            with bundle.open(member) as content:
+                shutil.copyfileobj(content, file, BLOCK)
+        except NotImplementedError as error:  # Deflate64, as in the published archive of Reddit
+            if not shutil.which("unzip"):
+                raise DsrdError(
+                    f"{archive}: packed in a way Python cannot read; install the program `unzip` and fetch again"
+                ) from error
+            if subprocess.run(["unzip", "-p", str(archive), member.filename], stdout=file).returncode:
+                raise DsrdError(f"{archive}: `unzip` cannot read {member.filename}; fetch it again") from error

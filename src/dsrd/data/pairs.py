@@ -1,0 +1,64 @@
+"""Pairs to be scored, from a file in the words of the stream they ask about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dsrd.config import DataConfig
+from dsrd.data import parse, values
+from dsrd.data.dataset import Dataset, Names
+from dsrd.events import Query, as_tensor
+
+
+def read_pairs(path: Path, config: DataConfig, dataset: Dataset) -> tuple[Query, list[tuple[str, str]]]:
+    """The pairs of a CSV or Parquet file as a query, and the names they go by.
+
+    Columns are called as in the stream's own file. Without a time column the question is about the moment after
+    the stream's last event. A node the stream has never met is a new one: it has no past.
+    """
+    table, origin = _table(path)
+    for option in ("source", "target"):
+        column = getattr(config, option)
+        if column not in table.column_names:
+            raise origin.error(
+                f"there is no column '{column}'; it has {', '.join(table.column_names)}: call it as in the stream"
+            )
+    if config.time in table.column_names:
+        time = values.times(table[config.time], "time", origin)
+    else:
+        time = np.full(len(table), np.nextafter(float(dataset.events.time[-1]), np.inf))
+    new = _Newcomers(dataset.num_nodes)
+    src = _ids(table[config.source], "source", origin, dataset.names, new)
+    dst = _ids(table[config.target], "target", origin, dataset.names, new)
+    shown = [(str(a), str(b)) for a, b in zip(table[config.source], table[config.target], strict=True)]
+    return Query(as_tensor(src), as_tensor(dst), as_tensor(time)), shown
+
+
+def _table(path: Path) -> tuple[pa.Table, parse.Origin]:
+    if path.suffix.lower() in (".parquet", ".pq"):
+        return parse.read_parquet(path, parse.parquet_schema(path).names), parse.parquet_origin(path)
+    return parse.read_csv(path, parse.csv_head(path)), parse.csv_origin(path)
+
+
+class _Newcomers:
+    """Ids for names the stream does not know, one each."""
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self.ids: dict[str, int] = {}
+
+    def id(self, name: str) -> int:
+        return self.ids.setdefault(name, self.first + len(self.ids))
+
+
+def _ids(column: Any, what: str, origin: parse.Origin, names: Names | None, new: _Newcomers) -> Any:
+    if names is None:
+        return values.integers(column, what, origin, least=1)
+    code, distinct = values.names(column, what, origin)
+    known = [names.find(str(name), target=what == "target") for name in distinct]
+    ids = [new.id(str(name)) if node is None else node for name, node in zip(distinct, known, strict=True)]
+    return np.array(ids, dtype=np.int64)[code]

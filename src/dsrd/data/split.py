@@ -1,0 +1,134 @@
+"""The chronological split: train, validation, test, and the events of nodes that training never sees."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dsrd.data.dataset import digest_of
+from dsrd.errors import DsrdError
+from dsrd.events import Events, as_tensor
+
+FEWEST_EVENTS = 10
+"""Below this a split in three says nothing."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """Views of one stream. `train` lacks every event of a withheld node; `val` and `test` lack nothing."""
+
+    full: Events
+    train: Events
+    val: Events
+    test: Events
+    val_new: Events  # val events with at least one endpoint in `new_nodes`
+    test_new: Events  # test events with at least one endpoint in `new_nodes`
+    val_time: float  # train ends here, inclusive
+    test_time: float  # val ends here, inclusive
+    withheld: Tensor  # sorted node ids: drawn to be unknown in training
+    new_nodes: Tensor  # sorted node ids: every node absent from `train`, withheld or not
+    digest: str  # of the event ids of the five views
+
+
+def split(
+    events: Events,
+    *,
+    val_ratio: float = 0.15,
+    test_ratio: float = 0.15,
+    withhold: float = 0.1,
+    seed: int = 2020,
+) -> Split:
+    """Cut a stream in time; equal timestamps stay together, on the earlier side.
+
+    A share `withhold` of all nodes is drawn among those active after training ends, and their events are
+    taken out of training. The defaults give the published splits exactly, whatever the Python version.
+
+    >>> stream = Events.from_numpy([1, 2, 3, 4, 5] * 8, [6, 7, 8, 9, 10] * 8, range(40))
+    >>> parts = split(stream)
+    >>> len(parts.train), len(parts.val), len(parts.test), parts.withheld.tolist()
+    (23, 6, 6, [10])
+    """
+    if min(val_ratio, test_ratio) <= 0 or val_ratio + test_ratio >= 1 or not 0 <= withhold < 1:
+        raise DsrdError(
+            f"split: val_ratio {val_ratio}, test_ratio {test_ratio}, withhold {withhold}: the first two must be "
+            "above 0 and together below 1, the last from 0 to below 1"
+        )
+    src, dst, time, _ = events.numpy()
+    if len(events) < FEWEST_EVENTS:
+        raise DsrdError(f"split: {len(events)} events are too few; give at least {FEWEST_EVENTS}")
+    val_time, test_time = np.quantile(time, [1 - val_ratio - test_ratio, 1 - test_ratio]).tolist()
+    val_start, test_start = np.searchsorted(time, [val_time, test_time], side="right").tolist()
+
+    _refuse_empty(val_start, test_start - val_start, len(events) - test_start, withheld=0)
+
+    nodes = _table(events.num_nodes, src, dst)
+    withheld = _table(len(nodes), _withheld(events[val_start:], int(withhold * nodes.sum()), seed))
+    kept = np.flatnonzero(~(withheld[src[:val_start]] | withheld[dst[:val_start]]))
+    train, val, test = events[as_tensor(kept)], events[val_start:test_start], events[test_start:]
+    _refuse_empty(len(train), len(val), len(test), withheld=val_start - len(train))
+
+    new = nodes & ~_table(len(nodes), *train.numpy()[:2])
+    val_new, test_new = _touching(new, val), _touching(new, test)
+    return Split(
+        full=events,
+        train=train,
+        val=val,
+        test=test,
+        val_new=val_new,
+        test_new=test_new,
+        val_time=val_time,
+        test_time=test_time,
+        withheld=as_tensor(np.flatnonzero(withheld)),
+        new_nodes=as_tensor(np.flatnonzero(new)),
+        digest=digest_of(*(view.id.numpy() for view in (train, val, test, val_new, test_new))),
+    )
+
+
+def _refuse_empty(train: int, val: int, test: int, withheld: int) -> None:
+    if not (train and val and test):
+        raise DsrdError(
+            f"split: {train} training, {val} validation and {test} test events ({withheld} withheld from training); "
+            "none may be empty: give a longer stream, one with more distinct times, or other ratios"
+        )
+
+
+def _withheld(late: Events, count: int, seed: int) -> NDArray[np.int64]:
+    """Nodes drawn among those of the late events.
+
+    `sample` picks by position, so the published split hangs on the iteration order of the set it was handed:
+    a set of all late sources, united with one of all late targets. Adding what a set already has leaves its
+    order alone, so first occurrences are enough to build the same set.
+    """
+    sources, targets = (set(_first_occurrences(ids)) for ids in late.numpy()[:2])
+    population = tuple(sources.union(targets))
+    if count > len(population):
+        raise DsrdError(
+            f"split: cannot withhold {count} nodes, only {len(population)} are active after training; "
+            "lower `withhold`"
+        )
+    return np.array(random.Random(seed).sample(population, count), dtype=np.int64)
+
+
+def _first_occurrences(ids: NDArray[np.int64]) -> list[int]:
+    distinct: list[int] = pc.unique(pa.array(ids)).to_pylist()
+    return distinct
+
+
+def _table(size: int, *ids: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Membership by node id."""
+    table = np.zeros(size, dtype=np.bool_)
+    for some in ids:
+        table[some] = True
+    return table
+
+
+def _touching(nodes: NDArray[np.bool_], events: Events) -> Events:
+    src, dst, _, _ = events.numpy()
+    return events[torch.from_numpy(np.flatnonzero(nodes[src] | nodes[dst]))]

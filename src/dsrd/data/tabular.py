@@ -1,0 +1,160 @@
+"""Tables of events with columns of any name (CSV, Parquet, data frames) to a `Dataset`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dsrd.data import values
+from dsrd.data.dataset import Dataset, Names
+from dsrd.data.parse import Origin
+
+METADATA = b"dsrd"
+"""Key of the schema metadata in tables that `dsrd` wrote: what a table of events cannot say by itself."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns of a table hold what. `features` are names or patterns, in the order of the table.
+
+    >>> Columns(time="when", features=("f_*",)).needed(["source", "target", "when", "f_0", "f_1", "note"])
+    ['source', 'target', 'when', 'f_0', 'f_1']
+    """
+
+    source: str = "source"
+    target: str = "target"
+    time: str = "time"
+    features: tuple[str, ...] = ()
+    label: str | None = None
+
+    def feature_names(self, available: Sequence[str]) -> list[str]:
+        """The columns that the patterns pick; the ends, the time and the label are never features."""
+        own = (self.source, self.target, self.time, self.label)
+        return [
+            name
+            for name in available
+            if name not in own and any(fnmatchcase(name, pattern) for pattern in self.features)
+        ]
+
+    def needed(self, available: Sequence[str]) -> list[str]:
+        """All columns to read."""
+        label = [self.label] if self.label else []
+        return [self.source, self.target, self.time, *label, *self.feature_names(available)]
+
+    def require(self, available: Sequence[str], origin: Origin) -> None:
+        """Raise an error for the first column that is not there."""
+        for option in ("source", "target", "time", "label"):
+            wanted = getattr(self, option)
+            if wanted is not None and wanted not in available:
+                raise origin.error(
+                    f"there is no column '{wanted}'; it has {_listed(available)}: name yours with --{option}"
+                )
+        for pattern in self.features:
+            if not any(fnmatchcase(name, pattern) for name in available):
+                raise origin.error(
+                    f"no column matches '{pattern}'; it has {_listed(available)}: correct --features"
+                )
+
+
+def from_table(
+    table: pa.Table, columns: Columns, origin: Origin, *, name: str, bipartite: bool | None = None
+) -> Dataset:
+    """Sort by time, number the nodes from 1 in the order in which they appear, check every entry.
+
+    Bipartite: sources and targets are named separately, and targets are numbered after all sources.
+    """
+    written = json.loads((table.schema.metadata or {}).get(METADATA, b"{}"))
+    if bipartite is None:
+        bipartite = bool(written.get("bipartite", False))
+    columns.require(table.column_names, origin)
+    time = values.times(table[columns.time], "time", origin)
+    order, notes = _order(time)
+    if written.get("ids_are_names"):
+        src, dst = (values.integers(table[end], end, origin, least=1) for end in (columns.source, columns.target))
+        known: Names | None = None
+    else:
+        src, dst, known = _number(table, columns, origin, order, bipartite)
+    features = columns.feature_names(table.column_names)
+    edge_x = np.zeros((len(time) + 1, len(features)), dtype=np.float32)  # [E + 1, d]
+    for j, feature in enumerate(features):
+        edge_x[1:, j] = values.numbers(table[feature], f"feature '{feature}'", origin)[order]
+    label = values.numbers(table[columns.label], "label", origin)[order] if columns.label else None
+    return Dataset.from_arrays(
+        name,
+        src[order],
+        dst[order],
+        time[order],
+        edge_x=edge_x if features else None,
+        label=label,
+        names=known,
+        bipartite=bipartite,
+        notes=notes,
+    )
+
+
+def written_columns(schema: pa.Schema) -> Columns | None:
+    """The columns of a table that `dsrd` wrote; None for any other table."""
+    written = json.loads((schema.metadata or {}).get(METADATA, b"{}"))
+    return Columns(features=tuple(written["features"]), label=written["label"]) if written else None
+
+
+def ignored(columns: Columns, available: Sequence[str]) -> tuple[str, ...]:
+    """A note about columns nobody asked for, since they may have been meant as features."""
+    left = [name for name in available if name not in columns.needed(available)]
+    if not left:
+        return ()
+    return (f"ignored {_listed(left)}; pick features with --features, a label with --label",)
+
+
+def _order(time: NDArray[np.float64]) -> tuple[Any, tuple[str, ...]]:
+    late = int((np.diff(time) < 0).sum())
+    if not late:
+        return slice(None), ()
+    note = f"sorted by time: {late:,} of {len(time):,} rows were earlier than the row before"
+    return np.argsort(time, kind="stable"), (note,)
+
+
+def _number(
+    table: pa.Table, columns: Columns, origin: Origin, order: Any, bipartite: bool
+) -> tuple[NDArray[np.int64], NDArray[np.int64], Names]:
+    """Node ids in file order, and their names; numbered by first appearance in time order."""
+    src, src_names = values.names(table[columns.source], "source", origin)
+    dst, dst_names = values.names(table[columns.target], "target", origin)
+    if bipartite:
+        src_rank, src_names = _by_appearance(src[order], src_names)
+        dst_rank, dst_names = _by_appearance(dst[order], dst_names)
+        first_target = len(src_names) + 1
+        names = Names(_with_nobody(src_names, dst_names), first_target=first_target)
+        return src_rank[src] + 1, dst_rank[dst] + first_target, names
+    both = pa.concat_arrays([src_names, dst_names]).dictionary_encode()
+    shared = np.asarray(both.indices).astype(np.int64)
+    src, dst = shared[src], shared[dst + len(src_names)]
+    rank, different = _by_appearance(np.stack([src[order], dst[order]], axis=1).reshape(-1), both.dictionary)
+    return rank[src] + 1, rank[dst] + 1, Names(_with_nobody(different))
+
+
+def _by_appearance(codes: NDArray[np.int64], names: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
+    """(new number of each code, names in the new order), numbers given in order of first appearance."""
+    first = np.full(len(names), len(codes))
+    first[codes[::-1]] = np.arange(len(codes))[::-1]  # the last assignment stays: the earliest position
+    oldest_first = np.argsort(first, kind="stable")
+    rank = np.empty_like(oldest_first)
+    rank[oldest_first] = np.arange(len(names))
+    used = int((first < len(codes)).sum())  # categories of a frame need not occur
+    return rank, names.take(pa.array(oldest_first[:used]))
+
+
+def _with_nobody(*names: pa.Array) -> pa.Array:
+    return pa.concat_arrays([pa.array([""], pa.string()), *names])
+
+
+def _listed(names: Sequence[str], most: int = 12) -> str:
+    shown = ", ".join(names[:most]) + (", ..." if len(names) > most else "")
+    return f"the column{'s' if len(names) > 1 else ''} {shown}"

@@ -1,0 +1,154 @@
+"""Columns of a table to arrays; the first entry that does not fit is an error that names its row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as kinds
+from numpy.typing import NDArray
+
+from dsrd.data.parse import Origin
+
+NUMBER = pa.float64()
+INSTANTS = (pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.timestamp("ns"), pa.timestamp("ns", "UTC"))
+ISO = "2024-05-01 or 2024-05-01T12:30:00Z"
+
+
+def numbers(column: pa.ChunkedArray, what: str, origin: Origin) -> NDArray[np.float64]:
+    """A column as float64: no gaps, no infinities."""
+    column = _plain(column, what, origin)
+    bad = _first_failure(column, NUMBER)
+    if bad < len(column):
+        raise origin.error(f"{what} is {_shown(column[bad])}, not a number; repair the entry", bad)
+    values = _array(_cast(column, NUMBER))
+    finite = np.isfinite(values)
+    if not finite.all():
+        bad = int(finite.argmin())
+        raise origin.error(f"{what} is {values[bad]}; use finite numbers", bad)
+    return values
+
+
+def integers(column: pa.ChunkedArray, what: str, origin: Origin, *, least: int) -> NDArray[np.int64]:
+    """A column as int64, no entry below `least`."""
+    column = _plain(column, what, origin)
+    bad = _first_failure(column, pa.int64())
+    if bad < len(column):
+        raise origin.error(f"{what} is {_shown(column[bad])}, not a whole number; repair the entry", bad)
+    values = _array(column.cast(pa.int64()))
+    if len(values) and values.min() < least:
+        bad = int((values < least).argmax())
+        raise origin.error(f"{what} is {values[bad]}; ids start at {least} here", bad)
+    return values
+
+
+def times(column: pa.ChunkedArray, what: str, origin: Origin) -> NDArray[np.float64]:
+    """A column as float64 times: numbers as they are, dates and timestamps as seconds since 1970 (UTC)."""
+    column = _plain(column, what, origin)
+    if _is_text(column.type):
+        column = _parsed(column, what, origin)
+    if kinds.is_timestamp(column.type) or kinds.is_date(column.type):
+        # Microseconds: finer than float64 seconds can tell apart, and wide enough for any calendar date.
+        instants = column.cast(pa.timestamp("us", getattr(column.type, "tz", None)), safe=False)
+        seconds = _array(instants.cast(pa.int64())) / 1e6
+        remedy = "lies before 1970; give numbers counted from the first event instead"
+    elif kinds.is_duration(column.type):
+        seconds = _array(column.cast(pa.duration("us"), safe=False).cast(pa.int64())) / 1e6
+        remedy = "is negative; times must be 0 or later"
+    elif kinds.is_time(column.type) or kinds.is_boolean(column.type):
+        raise origin.error(f"{what} is {_shown(column[0])}, which has no date; use numbers or dates ({ISO})", 0)
+    else:
+        seconds = numbers(column, what, origin)
+        remedy = "is negative; times must be 0 or later"
+    if len(seconds) and seconds.min() < 0:
+        bad = int((seconds < 0).argmax())
+        raise origin.error(f"{what} {_shown(column[bad])} {remedy}", bad)
+    return seconds
+
+
+def names(column: pa.ChunkedArray, what: str, origin: Origin) -> tuple[NDArray[np.int64], pa.Array]:
+    """(position of each entry's name, the different names as text)."""
+    if kinds.is_floating(column.type) and _first_failure(column, pa.int64()) == len(column):
+        column = column.cast(pa.int64())  # frames turn whole numbers into floats; 7 is not called "7.0"
+    encoded = column if kinds.is_dictionary(column.type) else column.dictionary_encode()
+    encoded = encoded.unify_dictionaries().combine_chunks()
+    different = encoded.dictionary.cast(pa.string())
+    empty = pc.index(different, "").as_py()
+    codes = encoded.indices
+    if codes.null_count:
+        raise origin.error(f"{what} is empty; name both ends of every event", _first_null(codes))
+    positions = np.asarray(codes).astype(np.int64)
+    if empty >= 0 and (positions == empty).any():
+        raise origin.error(f"{what} is empty; name both ends of every event", int((positions == empty).argmax()))
+    return positions, different
+
+
+def _plain(column: pa.ChunkedArray, what: str, origin: Origin) -> pa.ChunkedArray:
+    """Without dictionaries and without gaps."""
+    if kinds.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if column.null_count:
+        raise origin.error(f"{what} is empty or not a number; fill it in or drop the row", _first_null(column))
+    return column
+
+
+def _parsed(column: pa.ChunkedArray, what: str, origin: Origin) -> pa.ChunkedArray:
+    """Text as whichever kind of time reads all of it; if none does, the entry where the best one stops."""
+    column = pc.utf8_trim_whitespace(column.cast(pa.large_string()))
+    furthest = 0
+    for kind in (NUMBER, *INSTANTS):
+        bad = _first_failure(column, kind)
+        if bad == len(column):
+            return column.cast(kind)
+        furthest = max(furthest, bad)
+    raise origin.error(
+        f"{what} is {_shown(column[furthest])}, neither a number nor a date ({ISO}); repair the entry", furthest
+    )
+
+
+def _first_failure(column: pa.ChunkedArray, kind: pa.DataType) -> int:
+    """The first entry that cannot be cast; the length of the column if all can.
+
+    Pieces grow while they are good and shrink where one is not: casting a long bad column is slow.
+    """
+    start, size = 0, 1
+    while start < len(column):
+        if _castable(column.slice(start, size), kind):
+            start, size = start + size, size * 2
+        elif size == 1:
+            return start
+        else:
+            size //= 2
+    return len(column)
+
+
+def _castable(column: pa.ChunkedArray, kind: pa.DataType) -> bool:
+    try:
+        _cast(column, kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return False
+    return True
+
+
+def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    # A count of nanoseconds has more digits than a float64: rounded, not refused.
+    return column.cast(kind, safe=not (kind == NUMBER and kinds.is_integer(column.type)))
+
+
+def _first_null(column: Any) -> int:
+    return int(np.asarray(pc.is_null(column)).argmax())
+
+
+def _array(column: pa.ChunkedArray) -> NDArray[Any]:
+    return np.asarray(column)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_string_view(kind))
+
+
+def _shown(value: pa.Scalar) -> str:
+    text = str(value)
+    return f"'{text}'" if text.strip() else "empty"

@@ -1,0 +1,78 @@
+"""Figures of the audit: published collision shares and ceilings, and small streams counted by hand."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+
+import numpy as np
+import pytest
+
+from dsrd.evaluate.audit import audit, grouping
+from dsrd.events import Events
+
+
+@pytest.fixture(scope="module")
+def real_audit(real_data):
+    return cache(lambda name: audit(name, real_data(name).events))
+
+
+@pytest.mark.parametrize(
+    ("name", "true_share", "ap", "auc"),
+    [("USLegis", 29.8, 77.71, 85.23), ("enron", 5.3, 95.39, 97.35), ("CanParl", 6.6, 93.93, 96.73)],
+)
+def test_ceiling_of_random_negatives(name, true_share, ap, auc, real_audit):
+    found = real_audit(name)["negatives"]["transductive"]["random"]
+    assert round(100 * found["true_at_that_time"], 1) == true_share
+    assert round(found["ceiling_ap"], 2) == ap
+    assert round(found["ceiling_auc"], 2) == auc
+
+
+@pytest.mark.parametrize(
+    ("name", "grouped"), [("USLegis", True), ("CanParl", True), ("enron", False), ("uci", False)]
+)
+def test_files_grouped_by_node(name, grouped, real_audit):
+    report = real_audit(name)
+    assert report["grouping"]["grouped"] == grouped
+    if grouped:
+        assert report["seen_timestamp_share"] == pytest.approx(0.96, abs=0.005)
+    assert json.loads(json.dumps(report)) == report
+
+
+def test_historical_negatives_are_never_true_but_where_random_ones_fill_up(real_audit):
+    found = real_audit("uci")["negatives"]["transductive"]["historical"]
+    assert found == {"true_at_that_time": 0.0, "equal_to_positive": 0.0, "ceiling_ap": 100.0, "ceiling_auc": 100.0}
+
+
+def toy():
+    """Forty events in ten instants; the last six are the test."""
+    pairs = [(1, 6), (2, 7), (3, 8), (4, 9)] * 9 + [(1, 6), (2, 7), (1, 9), (2, 6)]
+    src, dst = np.array(pairs).T
+    return Events.from_numpy(src, dst, np.arange(40))
+
+
+def test_shares_counted_by_hand():
+    report = audit("toy", toy(), batch_size=4)
+    test = toy()[34:]
+    trained = {(1, 6), (2, 7), (3, 8), (4, 9)}  # no node is withheld: a tenth of 8 nodes is none
+    pairs = list(zip(test.src.tolist(), test.dst.tolist(), strict=True))
+    assert pairs == [(3, 8), (4, 9), (1, 6), (2, 7), (1, 9), (2, 6)]
+    assert report["repetition"]["pair_in_train"] == pytest.approx(sum(pair in trained for pair in pairs) / 6)
+    assert report["repetition"]["pair_before"] == pytest.approx(4 / 6)
+    assert report["repetition"]["surprise"] == pytest.approx(2 / 6)
+    assert report["new_nodes"] == {"one_or_both": 0.0, "both": 0.0}
+    assert report["seen_timestamp_share"] == 0.0
+    assert report["grouping"] == {"grouped": False, "rows": 0, "observed": None, "expected": None}
+    assert list(report["negatives"]) == ["transductive"]  # no new nodes, no events to ask about
+
+
+def test_expected_grouping_is_that_of_shuffled_rows():
+    rng = np.random.default_rng(0)
+    src, dst = rng.integers(1, 5, 60), rng.integers(5, 9, 60)
+    time = np.sort(rng.integers(0, 4, 60))
+    shares = []
+    for _ in range(3000):
+        order = np.lexsort((rng.random(60), time))
+        shares.append(grouping(Events.from_numpy(src[order], dst[order], time))["observed"])
+    expected = grouping(Events.from_numpy(src, dst, time))["expected"]
+    assert np.mean(shares) == pytest.approx(expected, abs=5 * np.std(shares) / np.sqrt(3000))

@@ -1,0 +1,73 @@
+"""Historical and inductive negatives against their literal twin: real Python sets, batch by batch."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from py37_pairs import pairs
+
+from dsrd.events import Events
+from dsrd.graph.negatives import NoNegativeError, negatives
+
+
+def literal_negatives(strategy, events, pool, seed, last_observed, batch_size, python):
+    """The protocol as written; None when a batch holds every pair."""
+    src, dst, time, _ = pool.numpy()
+    rng = np.random.RandomState(seed)
+    grid = set(
+        pairs(np.repeat(np.unique(src), len(np.unique(dst))), np.tile(np.unique(dst), len(np.unique(src))), python)
+    )
+
+    def between(start, end):
+        rows = (time >= start) & (time <= end)
+        return set(pairs(src[rows], dst[rows], python))
+
+    drawn = []
+    for batch in events.batches(batch_size):
+        first, last = float(batch.time[0]), float(batch.time[-1])
+        seen, present = between(time[0], first), between(first, last)
+        if strategy == "historical":
+            known = list(seen - present)
+        else:
+            known = list(seen - between(time[0], last_observed) - present)
+        missing = len(batch) - len(known)
+        if missing > 0:
+            others = list(grid - set(pairs(batch.src.numpy(), batch.dst.numpy(), python)))
+            if not others:
+                return None
+            chosen = rng.choice(len(others), size=missing, replace=len(others) < missing)
+            drawn += [others[position] for position in chosen] + known
+        else:
+            drawn += [known[position] for position in rng.choice(len(known), size=len(batch), replace=False)]
+    return [tuple(pair) for pair in drawn]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    count=st.integers(2, 150),
+    nodes=st.sampled_from([1, 2, 4, 9, 40]),
+    instants=st.sampled_from([3, 20, 10**6]),
+    begin=st.floats(0, 0.95),
+    own_pool=st.booleans(),
+    batch_size=st.sampled_from([1, 3, 10, 40]),
+    strategy=st.sampled_from(["historical", "inductive"]),
+    python=st.sampled_from(["py37", "py38"]),
+    seed=st.integers(0, 1000),
+)
+def test_equals_the_literal_negatives(count, nodes, instants, begin, own_pool, batch_size, strategy, python, seed):
+    rng = np.random.default_rng(seed)
+    src, dst = rng.integers(1, nodes + 1, count), rng.integers(1, 2 * nodes + 1, count)
+    stream = Events.from_numpy(src, dst, np.sort(rng.integers(0, instants, count)))
+    events = stream[int(begin * count) :]
+    pool = events if own_pool else stream
+    last_observed = float(rng.choice(stream.time.numpy())) - rng.integers(0, 2)
+    arguments = (strategy, events, pool)
+    expected = literal_negatives(*arguments, seed, last_observed, batch_size, python)
+    try:
+        found = negatives(*arguments, seed=seed, last_observed=last_observed, batch_size=batch_size, order=python)
+    except NoNegativeError:
+        assert expected is None
+        return
+    assert list(zip(found.src.tolist(), found.dst.tolist(), strict=True)) == expected
+    assert found.time.tolist() == events.time.tolist()

@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import errno
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from dsrd.data import cache
+from dsrd.data.dataset import Dataset, Names
+from dsrd.data.read import load
+from dsrd.data.tabular import Columns
+
+FIELDS = ("name", "bipartite", "digest", "notes", "num_nodes", "edge_dim", "node_dim")
+
+
+def assert_same(one: Dataset, other: Dataset) -> None:
+    assert [getattr(one, field) for field in FIELDS] == [getattr(other, field) for field in FIELDS]
+    for a, b in zip(one.events.numpy(), other.events.numpy(), strict=True):
+        np.testing.assert_array_equal(a, b, strict=True)
+    for a, b in ((one.edge_x, other.edge_x), (one.node_x, other.node_x), (one.label, other.label)):
+        assert (a is None) == (b is None)
+        if a is not None and b is not None:
+            torch.testing.assert_close(a, b, rtol=0, atol=0)
+    assert (one.names is None) == (other.names is None)
+    if one.names is not None and other.names is not None:
+        assert one.names.array.equals(other.names.array)
+        assert one.names.first_target == other.names.first_target
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """A cache of its own for every test."""
+    monkeypatch.setenv("DSRD_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def source(tmp_path) -> Path:
+    path = tmp_path / "events.csv"
+    path.write_text("source,target,time,label,f_0\nann,bob,5,0,1.5\nbob,eve,1,1,-2\n")
+    return path
+
+
+COLUMNS = Columns(features=("f_*",), label="label")
+
+
+def entries(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir())
+
+
+def test_what_is_reopened_is_what_was_read(folder, source):
+    first = load(source, columns=COLUMNS, bipartite=True)
+    (entry,) = entries(folder)
+    assert sorted(file.name for file in entry.iterdir()) == ["events.arrow", "nodes.arrow"]
+    source_text = source.read_bytes()
+    again = load(source, columns=COLUMNS, bipartite=True)
+    assert_same(first, again)
+    assert again.notes == ("sorted by time: 1 of 2 rows were earlier than the row before",)
+    assert source.read_bytes() == source_text
+
+
+def test_a_second_read_does_not_parse(folder, source, monkeypatch):
+    load(source)
+    monkeypatch.setattr("dsrd.data.parse.read_csv", lambda *_, **__: pytest.fail("parsed again"))
+    load(source)
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("widths", [(0, 0), (3, 2)])
+def test_every_shape_of_data_set(tmp_path, named, widths):
+    rng = np.random.default_rng(0)
+    src, dst = rng.integers(1, 6, (2, 20))
+    dataset = Dataset.from_arrays(
+        "shape",
+        src,
+        dst,
+        np.sort(rng.random(20)),
+        edge_x=rng.normal(size=(21, widths[0])) if widths[0] else None,
+        node_x=rng.normal(size=(9, widths[1])) if widths[1] else None,
+        label=rng.integers(0, 2, 20) if named else None,
+        names=Names(["", *"abcdefgh"][: 9 if widths[1] else max(*src, *dst) + 1]) if named else None,
+        notes=("made up",),
+    )
+    cache.save_folder(dataset, tmp_path / "one")
+    assert_same(dataset, cache.open_folder(tmp_path / "one"))
+
+
+def test_an_edited_file_is_read_again_and_the_old_copy_goes(folder, source):
+    load(source)
+    old = entries(folder)
+    source.write_text("source,target,time\nann,bob,5\nbob,eve,1\nbob,eve,7\n")
+    assert len(load(source).events) == 3
+    assert len(entries(folder)) == 1
+    assert entries(folder) != old
+
+
+def test_other_options_are_another_copy(folder, source):
+    assert load(source).edge_dim == 0
+    assert load(source, columns=COLUMNS).edge_dim == 1
+    assert len(entries(folder)) == 2
+
+
+@pytest.mark.parametrize("file", ["events.arrow", "nodes.arrow"])
+@pytest.mark.parametrize("damage", ["cut", "garbage", "empty", "missing"])
+def test_a_damaged_copy_is_rebuilt(folder, source, file, damage):
+    expected = load(source, columns=COLUMNS)
+    (entry,) = entries(folder)
+    victim = entry / file
+    content = victim.read_bytes()
+    victim.unlink()
+    if damage != "missing":
+        victim.write_bytes({"cut": content[: len(content) // 2], "garbage": b"x" * 500, "empty": b""}[damage])
+    assert_same(expected, load(source, columns=COLUMNS))
+    assert victim.read_bytes() == content
+
+
+def test_a_cache_that_cannot_be_written_is_only_a_note(tmp_path, source, monkeypatch):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("DSRD_CACHE", str(tmp_path / "file"))
+    dataset = load(source)
+    assert len(dataset.events) == 2
+    assert dataset.notes[-1].startswith(f"not cached in {tmp_path / 'file'}: ")
+
+
+def test_a_full_disk_is_only_a_note(folder, source, monkeypatch):
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    dataset = load(source)
+    assert "No space left on device" in dataset.notes[-1]
+    assert entries(folder) == []
+
+
+def test_concurrent_writers_leave_one_whole_copy(folder, source):
+    with ThreadPoolExecutor(4) as pool:
+        digests = {dataset.digest for dataset in pool.map(load, [source] * 8)}
+    assert len(digests) == 1
+    (entry,) = entries(folder)
+    assert cache.open_folder(entry).digest in digests
+
+
+def test_ten_million_events_reopen_in_a_second(tmp_path):
+    events = 10_000_000
+    src = np.arange(events) % 99_991 + 1
+    dataset = Dataset.from_arrays("big", src, src[::-1], np.arange(events, dtype=float))
+    cache.save_folder(dataset, tmp_path / "big")
+    start = time.perf_counter()
+    again = cache.open_folder(tmp_path / "big")
+    assert time.perf_counter() - start < 1
+    assert (len(again.events), again.digest) == (events, dataset.digest)
+    assert int(again.events.dst[-1]) == int(src[0])

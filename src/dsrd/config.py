@@ -7,6 +7,7 @@ import json
 import types
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from math import inf
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from dsrd.errors import DsrdError, unknown
@@ -42,22 +43,35 @@ class TrainConfig:
     minutes: float = 0.0  # end after the epoch that passes this many minutes; 0: no limit
     device: str = "cpu"  # cpu, cuda, cuda:1, ...
 
+    def __post_init__(self) -> None:
+        for name in ("epochs", "patience", "batch_size"):
+            _require(getattr(self, name) >= 1, f"train.{name}", getattr(self, name), "give 1 or more")
+        _require(0 < self.lr < inf, "train.lr", self.lr, "give a number above 0")
+        for name in ("weight_decay", "minutes"):
+            _require(0 <= getattr(self, name) < inf, f"train.{name}", getattr(self, name), "give 0 or more")
+
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateConfig:
     """How a model is measured. The defaults are the published protocol's."""
 
     batch_size: int = 200  # events scored at once; under dyglib also the batches that metrics average over
-    negatives: tuple[str, ...] = ("random", "historical", "inductive")  # which kinds
+    negatives: tuple[Literal["random", "historical", "inductive"], ...] = ("random", "historical", "inductive")
     order: Literal["py37", "py38", "fast"] = "py37"  # of historical and inductive candidates; py37: as published
     candidates: int = 0  # targets ranked against the true one for MRR and Hits@k; 0: none
+
+    def __post_init__(self) -> None:
+        _require(self.batch_size >= 1, "evaluate.batch_size", self.batch_size, "give 1 or more")
+        _require(self.candidates >= 0, "evaluate.candidates", self.candidates, "give 0 (no ranking) or more")
+        kinds, given = len(set(self.negatives)), ",".join(self.negatives)
+        _require(0 < kinds == len(self.negatives), "evaluate.negatives", given, "name one kind or more, each once")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
     """One run: what is trained on what, and how it is measured.
 
-    >>> RunConfig(dataset="uci", model="tgn").with_overrides({"train.epochs": "3"}).train.epochs
+    >>> RunConfig(dataset="uci", model="mine").with_overrides({"train.epochs": "3"}).train.epochs
     3
     """
 
@@ -70,6 +84,9 @@ class RunConfig:
     data: DataConfig = DataConfig()
     train: TrainConfig = TrainConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.seed < 2**32, "seed", self.seed, f"give 0 to {2**32 - 1}")
 
     def with_overrides(self, given: Mapping[str, Any]) -> RunConfig:
         """The same run with `data.x`, `train.x`, `evaluate.x`, `model.x`, `preset` or `seed` replaced."""
@@ -84,8 +101,13 @@ class RunConfig:
             elif key in ("preset", "seed"):
                 run = overridden(run, {key: value})
             else:
-                raise unknown("setting", key, _keys(run))
+                raise unknown("setting", key, [*run.keys(), "model.<setting>"])
         return run
+
+    def keys(self) -> list[str]:
+        """What can be overridden; what a model adds to these (`model.x`) is in its `Config`."""
+        parts = [f"{part}.{entry.name}" for part in PARTS for entry in fields(getattr(self, part))]
+        return ["preset", "seed", *parts]
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -110,11 +132,9 @@ def digest_of_json(value: Any) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def _keys(run: RunConfig) -> list[str]:
-    keys = ["preset", "seed", "model.<setting>"]
-    for part in PARTS:
-        keys += [f"{part}.{entry.name}" for entry in fields(getattr(run, part))]
-    return keys
+def _require(valid: bool, key: str, value: Any, remedy: str) -> None:
+    if not valid:
+        raise DsrdError(f"{key}={value}: {remedy}")
 
 
 def overridden(config: C, given: Mapping[str, Any], prefix: str = "") -> C:
@@ -141,14 +161,14 @@ def _read(key: str, value: Any, wanted: Any) -> Any:
     origin, options = get_origin(wanted), get_args(wanted)
     if origin is Literal:
         if value not in options:
-            raise unknown(f"value for {key}:", str(value), map(str, options))
+            raise unknown(f"value of {key}", str(value), map(str, options))
         return value
     if origin in (Union, types.UnionType):
         if value is None or value == "none":
             return None
         return _read(key, value, next(option for option in options if option is not type(None)))
     if origin is tuple:
-        parts = value.split(",") if isinstance(value, str) else list(value)
+        parts = [part for part in value.split(",") if part.strip()] if isinstance(value, str) else list(value)
         return tuple(_read(key, part.strip() if isinstance(part, str) else part, options[0]) for part in parts)
     if wanted is bool:
         words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}

@@ -1,9 +1,12 @@
-"""The one exception a user is meant to see."""
+"""The exceptions a user is meant to see."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+
+MOST_LISTED = 40
+"""Valid names in an error message; nobody reads more."""
 
 
 class DsrdError(Exception):
@@ -18,14 +21,37 @@ class DsrdError(Exception):
     """
 
 
+class MachineError(DsrdError):
+    """The input is fine, the machine is not: a full disk, a folder that cannot be written. Exit code 1."""
+
+
 def unknown(kind: str, name: str, valid: Iterable[str]) -> DsrdError:
     """The error for a name nobody knows, with the nearest one that exists.
 
-    >>> str(unknown("model", "tng", ["edgebank", "tgn"]))
-    "unknown model 'tng'; did you mean 'tgn'? (valid: edgebank, tgn)"
+    >>> str(unknown("protocol", "strikt", ["dyglib", "strict"]))
+    "unknown protocol 'strikt'; did you mean 'strict'? (valid: dyglib, strict)"
+    >>> str(unknown("setting", "lr", ["seed", "train.lr"]))
+    "unknown setting 'lr'; did you mean 'train.lr'? (valid: seed, train.lr)"
     """
     names = sorted(valid)
-    close = get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f"did you mean '{close[0]}'? " if close else ""
-    listed = f"(valid: {', '.join(names)})"
+    close = " or ".join(f"'{known}'" for known in _nearest(name, names))
+    hint = f"did you mean {close}? " if close else ""
+    listed = f"(valid: {', '.join(names[:MOST_LISTED])}{', ...' if len(names) > MOST_LISTED else ''})"
     return DsrdError(f"unknown {kind} '{name}'; {hint}{listed}")
+
+
+def _nearest(name: str, names: Sequence[str]) -> list[str]:
+    """The most similar names. People leave the part before a dot out, or get it wrong: the last part counts."""
+    last = _last_part(name)
+    same = [known for known in names if _last_part(known) == last]
+    if same:
+        return same
+    for written in (str.lower, _last_part):
+        close = get_close_matches(written(name), map(written, names), n=1, cutoff=0.5)
+        if close:
+            return [known for known in names if written(known) == close[0]]
+    return []
+
+
+def _last_part(name: str) -> str:
+    return name.lower().rpartition(".")[2]

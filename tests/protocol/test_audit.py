@@ -45,7 +45,7 @@ def test_historical_negatives_are_never_true_but_where_random_ones_fill_up(real_
 
 
 def toy():
-    """Forty events in ten instants; the last six are the test."""
+    """Forty events at forty instants; the last six are the test."""
     pairs = [(1, 6), (2, 7), (3, 8), (4, 9)] * 9 + [(1, 6), (2, 7), (1, 9), (2, 6)]
     src, dst = np.array(pairs).T
     return Events.from_numpy(src, dst, np.arange(40))

@@ -85,11 +85,14 @@ def test_fast_draws_from_the_same_candidates_by_the_same_rules(strategy, instant
         assert len(set(found_pairs[missing:])) == len(batch) - missing
 
 
-@pytest.mark.parametrize(("strategy", "fall_back"), [("historical", False), ("inductive", True)])
-def test_fast_is_uniform(strategy, fall_back):
-    """Each pair comes as often as any other: over many seeds, within five standard deviations."""
+@pytest.mark.parametrize("strategy", ["historical", "inductive"])
+def test_fast_is_uniform(strategy):
+    """Each pair comes as often as any other, in every place: over many seeds, within five standard deviations.
+
+    Everything counts as observed, so inductive negatives are all random pairs.
+    """
     stream = small_stream(count=200, nodes=6)
-    events, repeats, size = stream[190:], 4000, 10
+    events, repeats, size = stream[190:], 2000, 10
     options = {"last_observed": float(stream.time[-1]), "batch_size": size, "order": "fast"}
     drawn = [negatives(strategy, events, stream, seed=seed, **options) for seed in range(repeats)]
     codes = np.concatenate([(each.src * 100 + each.dst).numpy() for each in drawn])

@@ -69,10 +69,10 @@ def test_scores_that_are_not_numbers_never_look_good():
 def test_ranks_are_the_mean_of_the_optimistic_and_the_pessimistic():
     rng = np.random.default_rng(0)
     positive, negative = rng.integers(0, 5, 100) / 4, rng.integers(0, 5, (100, 20)) / 4
-    optimistic = np.array([1 + sum(wrong > true for wrong in row) for true, row in zip(positive, negative)])
-    pessimistic = np.array([1 + sum(wrong >= true for wrong in row) for true, row in zip(positive, negative)])
     rank = ranks(positive, negative)
-    assert rank.tolist() == ((optimistic + pessimistic) / 2).tolist()
+    for true, wrong, found in zip(positive, negative, rank, strict=True):
+        optimistic, pessimistic = 1 + sum(wrong > true), 1 + sum(wrong >= true)
+        assert found == (optimistic + pessimistic) / 2
     assert mrr(rank) == pytest.approx(np.mean(1 / rank))
     assert hits(rank, 10) == np.mean(rank <= 10)
 

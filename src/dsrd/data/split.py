@@ -94,8 +94,8 @@ def split(
 def _refuse_empty(train: int, val: int, test: int, withheld: int) -> None:
     if not (train and val and test):
         raise DsrdError(
-            f"split: {train} training, {val} validation and {test} test events ({withheld} withheld from training); "
-            "none may be empty: give a longer stream, one with more distinct times, or other ratios"
+            f"split: {train} training, {val} validation and {test} test events ({withheld} withheld from "
+            "training); none may be empty: give a longer stream, one with more distinct times, or other ratios"
         )
 
 

@@ -16,7 +16,7 @@ from dsrd.data.split import Split, split
 from dsrd.evaluate import metrics
 from dsrd.evaluate.protocol import Pass, Protocol, passes
 from dsrd.events import Events, Query
-from dsrd.graph.negatives import candidates, negatives
+from dsrd.graph.negatives import NoNegativeError, candidates, negatives
 from dsrd.graph.past import Past
 from dsrd.models import Snapshot, TemporalModel
 
@@ -194,10 +194,13 @@ def evaluate(
     for each in task.passes.values():
         if each.part not in parts:
             continue
-        if not len(each.events):
-            results[each.part][each.setting] = {}
+        results[each.part][each.setting] = {}
+        try:
+            drawn = draw(each, rules, config)
+        except NoNegativeError:  # a handful of new-node events can leave no other pair to draw
             continue
-        drawn = draw(each, rules, config)
+        if not len(each.events):
+            continue
         model.state.restore(snapshots[each.start])
         scores = score_pass(model, drawn, past, rules, config.batch_size, progress)
         results[each.part][each.setting] = measure(drawn, scores)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from dsrd.errors import DsrdError, unknown
 from dsrd.events import Events, Query, as_tensor
-from dsrd.graph.pairs import Candidates, Grid, Ids, PairIndex, Positions, distinct_nodes
+from dsrd.graph.pairs import Candidates, Grid, Ids, PairIndex, Positions, distinct_nodes, sorted_distinct
 from dsrd.graph.permutation import first_of_permutation
 
 Strategy = Literal["random", "historical", "inductive"]
@@ -128,7 +128,7 @@ def _candidates(
     previous, found = None, None
     for span in zip(seen.tolist(), span_start.tolist(), span_stop.tolist(), strict=True):
         if found is None or span != previous:  # many batches may share one timestamp
-            previous, found = span, candidates(span[0], np.unique(index.ids[span[1] : span[2]]))
+            previous, found = span, candidates(span[0], sorted_distinct(index.ids[span[1] : span[2]]))
         yield found
 
 

@@ -14,7 +14,8 @@ Fidelity
   all source-role messages, then all target-role ones, the last of that list, so that an older message received
   as a target overrides a newer one sent as a source.
 * The time encoding inside mail is made when the mail is written and carries no gradient, as in the public code.
-* A node without history attends to nothing; the public code attends to its padding, whose "age" is the clock.
+* A node without history attends to nothing. With `attend_padding=true` it attends to its padding, whose "age" is
+  the clock itself, as in the public code.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class TGNConfig:
     dim: int = 172  # width of memory and embeddings; features are padded to it
     time_dim: int = 100
     last_message: Literal["time", "role"] = "time"  # see Fidelity
+    attend_padding: bool = False  # see Fidelity
     dropout: float = 0.1
 
 
@@ -80,7 +82,7 @@ class TGN(NodeEncoder):
         cell = GRU([2 * dim + config.time_dim + dim], dim)  # dim columns are kept for edge features, as published
         self.memory = MessageMemory(self.state, cell, dim, mail_dim)
         self.attention = nn.ModuleList(
-            TemporalAttention(dim, dim, config.time_dim, config.heads, config.dropout)
+            TemporalAttention(dim, dim, config.time_dim, config.heads, config.dropout, config.attend_padding)
             for _ in range(config.layers)
         )
         self.merge = nn.ModuleList(Merge([dim + config.time_dim, dim], dim, dim) for _ in range(config.layers))

@@ -13,12 +13,16 @@ from dsrd.nn.linear import BlockLinear
 class TemporalAttention(nn.Module):
     """Multi-head attention with node, edge and time features as keys and values (TGAT, TGN).
 
-    A node without history attends to nothing: its attention is zero and the residual passes alone.
+    A node without history attends to nothing: its attention is zero and the residual passes alone. With
+    `attend_padding` it attends to its padding instead, as the public code does.
     """
 
-    def __init__(self, node_dim: int, edge_dim: int, time_dim: int, heads: int, dropout: float) -> None:
+    def __init__(
+        self, node_dim: int, edge_dim: int, time_dim: int, heads: int, dropout: float, attend_padding: bool = False
+    ) -> None:
         super().__init__()
         self.heads = heads
+        self.attend_padding = attend_padding
         width = node_dim + time_dim
         self.head_dim = math.ceil(width / heads)
         inner = heads * self.head_dim
@@ -38,7 +42,9 @@ class TemporalAttention(nn.Module):
         value = self.value(there, age, edge).unflatten(-1, (self.heads, self.head_dim))  # [Q, k, h, d]
         logits = torch.einsum("qhd,qkhd->qhk", query, key) / math.sqrt(self.head_dim)
         logits = logits.masked_fill(~mask.unsqueeze(1), -1e10)
-        weight = self.dropout(logits.softmax(dim=-1)) * mask.unsqueeze(1)  # [Q, h, k]
+        weight = self.dropout(logits.softmax(dim=-1))  # [Q, h, k]
+        if not self.attend_padding:
+            weight = weight * mask.unsqueeze(1)
         read = torch.einsum("qhk,qkhd->qhd", weight, value).flatten(1)  # [Q, h * d]
         mixed: Tensor = self.norm(self.dropout(self.mix(read)) + own)
         return mixed

@@ -1,0 +1,233 @@
+"""What any model must keep to, run over every model that is found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from conformance.conftest import build, make_stream
+from dsrd.config import EvaluateConfig, RunConfig
+from dsrd.data.dataset import Dataset
+from dsrd.evaluate.evaluator import Task, draw, evaluate, score_pass
+from dsrd.evaluate.protocol import PROTOCOLS
+from dsrd.events import Events, Query
+from dsrd.graph.negatives import TrainingNegatives
+from dsrd.graph.past import Live, Past
+from dsrd.models import TemporalModel, model_class
+from dsrd.train import checkpoint
+from dsrd.train.fit import Fit
+from dsrd.train.loop import link_loss, train_epoch
+
+
+def past_of(stream: Dataset, events: Events | None = None) -> Past:
+    return Past(stream.events if events is None else events, edge_x=stream.edge_x, node_x=stream.node_x)
+
+
+def observed(model: TemporalModel, stream: Dataset, upto: int, size: int = 20) -> TemporalModel:
+    past = past_of(stream)
+    for batch in stream.events[:upto].batches(size):
+        model.observe(batch, past)
+    return model.eval()
+
+
+def ask(model: TemporalModel, query: Query, past: Past) -> Tensor:
+    with torch.no_grad():
+        return model.score(query, past)
+
+
+def same_state(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
+
+
+def test_score_is_pure(model: TemporalModel, stream: Dataset) -> None:
+    observed(model, stream, 200)
+    before, query, past = model.state.snapshot(), stream.events[200:260].query(), past_of(stream)
+    first, second = ask(model, query, past), ask(model, query, past)
+    assert torch.equal(first, second)
+    assert same_state(before, model.state.snapshot())
+
+
+def test_score_is_one_finite_logit_per_pair(model: TemporalModel, stream: Dataset) -> None:
+    scores = ask(observed(model, stream, 200), stream.events[200:260].query(), past_of(stream))
+    assert scores.shape == (60,)
+    assert torch.isfinite(scores).all()
+
+
+def test_rows_do_not_depend_on_their_neighbours(model: TemporalModel, stream: Dataset) -> None:
+    observed(model, stream, 200)
+    query, past = stream.events[200:260].query(), past_of(stream)
+    together = ask(model, query, past)
+    alone = torch.cat([ask(model, query[row : row + 1], past) for row in range(len(query))])
+    shuffled = torch.randperm(len(query))
+    assert torch.allclose(together, alone, atol=1e-5)
+    assert torch.allclose(together[shuffled], ask(model, query[shuffled], past), atol=1e-5)
+
+
+def test_future_events_change_no_score(name: str, stream: Dataset) -> None:
+    """Every event at or after t is replaced by another one: scores at t stay."""
+    other = make_stream(seed=1)
+    cut = 300
+    t = float(stream.events.time[cut])
+    keep = int((stream.events.time < t).sum())
+    changed = Events.from_numpy(
+        *(torch.cat([getattr(stream.events, f)[:keep], getattr(other.events, f)[keep:]]) for f in ("src", "dst")),
+        torch.cat([stream.events.time[:keep], other.events.time[keep:].clamp(min=t)]),
+    )
+    moment = stream.events.time == t
+    query = stream.events[moment.nonzero().squeeze(1)].query()
+    model = build(name, stream)
+    rules = PROTOCOLS["strict"]
+    scores = []
+    for events in (stream.events, changed):
+        model.state.reset()
+        model.eval()
+        past = past_of(stream, events)
+        for flush in rules.flushes(events[:keep], 20, exact=model.exact):
+            model.observe(events[flush], past)
+        scores.append(ask(model, query, past.during(events[keep:])))
+    assert torch.equal(scores[0], scores[1])
+
+
+def test_strict_scores_do_not_depend_on_the_batch_size(name: str, stream: Dataset, task: Task) -> None:
+    found = []
+    for size in (1, 7, 200):
+        model = build(name, stream)
+        config = EvaluateConfig(batch_size=size)
+        drawn = draw(task.passes["val"], PROTOCOLS["strict"], config, strategies=("random",))
+        train_state = observed(model, stream, 0)
+        scores = score_pass(train_state, drawn, task.full_past, PROTOCOLS["strict"], size)
+        found.append(torch.cat([scores.positive["random"], scores.negative["random"]]))
+    assert torch.allclose(found[0], found[1], atol=1e-5)
+    assert torch.allclose(found[0], found[2], atol=1e-5)
+
+
+def test_snapshot_and_restore_repeat_a_run(model: TemporalModel, stream: Dataset) -> None:
+    observed(model, stream, 150)
+    start, past = model.state.snapshot(), past_of(stream)
+    runs = []
+    for _ in range(2):
+        model.state.restore(start)
+        scores = []
+        for batch in stream.events[150:250].batches(20):
+            scores.append(ask(model, batch.query(), past))
+            model.observe(batch, past)
+        runs.append((torch.cat(scores), model.state.snapshot()))
+    assert torch.equal(runs[0][0], runs[1][0])
+    assert same_state(runs[0][1], runs[1][1])
+
+
+def test_reset_is_a_fresh_start(name: str, stream: Dataset) -> None:
+    used = observed(build(name, stream), stream, 300)
+    used.state.reset()
+    assert same_state(used.state.snapshot(), build(name, stream).state.snapshot())
+
+
+def test_mode_switches_leave_state_alone(model: TemporalModel, stream: Dataset) -> None:
+    before = observed(model, stream, 100).state.snapshot()
+    model.train()
+    model.eval()
+    assert same_state(before, model.state.snapshot())
+
+
+def test_weights_and_state_are_kept_apart(model: TemporalModel) -> None:
+    assert not {key for key in model.state_dict() if key.startswith("state.")}
+
+
+def test_checkpoint_round_trip(model: TemporalModel, name: str, stream: Dataset, tmp_path: Path) -> None:
+    observed(model, stream, 200)
+    path = tmp_path / "model.safetensors"
+    checkpoint.save(path, {"weights": model.state_dict(), "state": model.state.snapshot()}, {"model": name})
+    groups, note = checkpoint.load(path)
+    other = build(name, stream, seed=1).eval()
+    other.load_state_dict(groups.get("weights", {}))
+    other.state.restore(groups.get("state", {}))
+    query, past = stream.events[200:260].query(), past_of(stream)
+    assert note == {"model": name}
+    assert torch.equal(ask(model, query, past), ask(other, query, past))
+
+
+def test_every_parameter_gets_gradient(model: TemporalModel, stream: Dataset) -> None:
+    past, negatives = past_of(stream), TrainingNegatives(stream.events, 0)
+    model.train()
+    reached: set[str] = set()
+    for batch in stream.events[:200].batches(50):
+        model.zero_grad()
+        if model.num_parameters:
+            link_loss(model.score(Query.cat(batch.query(), negatives.sample(batch)), past)).backward()
+        reached |= {n for n, p in model.named_parameters() if p.grad is not None and bool(p.grad.any())}
+        model.observe(batch, past)
+        model.state.detach_()
+    assert reached == {n for n, p in model.named_parameters() if p.requires_grad}
+
+
+def test_loss_falls_on_a_learnable_stream(model: TemporalModel, stream: Dataset) -> None:
+    """Two targets in twenty get nine events in ten: anyone who looks at a target's past can tell."""
+    if not model.num_parameters:
+        pytest.skip("nothing to learn")
+    generator = torch.Generator().manual_seed(0)
+    famous = torch.rand(400, generator=generator) < 0.9
+    dst = torch.where(famous, 10 + stream.events.dst % 2, 10 + stream.events.dst % 20)
+    events = replace(stream.events, src=1 + stream.events.src % 9, dst=dst)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    past, negatives = past_of(stream, events), TrainingNegatives(events, 0)
+    rules = PROTOCOLS["dyglib"]
+    losses = [train_epoch(model, events, past, negatives, optimizer, rules, 50) for _ in range(10)]
+    assert losses[-1] < 0.8 * losses[0]
+
+
+def test_streaming_equals_batches_of_one(name: str, stream: Dataset) -> None:
+    """An engine that appends to a `Live` past one event at a time scores what the frozen `Past` does."""
+    frozen, live = build(name, stream).eval(), build(name, stream).eval()
+    past, growing = past_of(stream), Live(node_x=stream.node_x)
+    for row in range(120):
+        event = stream.events[row : row + 1]
+        assert torch.equal(ask(frozen, event.query(), past), ask(live, event.query(), growing))
+        growing.append(event, stream.edge_x[event.id])
+        frozen.observe(event, past)
+        live.observe(event, growing)
+    assert same_state(frozen.state.snapshot(), live.state.snapshot())
+
+
+def test_unknown_nodes_first_events_and_repeated_times(name: str, stream: Dataset) -> None:
+    model = build(name, replace(stream, node_x=stream.node_x[:2])).eval()  # knows of one node only
+    past = Past(stream.events[:0], edge_x=stream.edge_x, node_x=stream.node_x)
+    nobody_met = Query(torch.tensor([1, 99_999]), torch.tensor([2, 1]), torch.tensor([0.0, 0.0]).double())
+    assert torch.isfinite(ask(model, nobody_met, past)).all()
+    far = Events.from_numpy([1, 5000, 7], [5000, 5000, 1], [3.0, 3.0, 3.0])  # beyond every table; a self-loop
+    model.observe(far, past)
+    model.observe(far[:0], past)
+    later = Query(torch.tensor([5000, 1]), torch.tensor([1, 7]), torch.tensor([4.0, 4.0]).double())
+    assert torch.isfinite(ask(model, later, past)).all()
+
+
+def test_state_grows_linearly_with_nodes(name: str, stream: Dataset) -> None:
+    sizes = []
+    for rows in (1_000, 2_000, 3_000):
+        empty = torch.zeros(rows, stream.node_dim)
+        sizes.append(build(name, replace(stream, node_x=empty)).state.nbytes())
+    assert sizes[2] - sizes[1] == sizes[1] - sizes[0]
+
+
+def test_same_seed_same_run(name: str, stream: Dataset, task: Task) -> None:
+    run = RunConfig(dataset="toy", model=name).with_overrides({"train.epochs": 2, "train.batch_size": 50})
+    run = replace(run, model_args=_small_with_dropout(name))
+    found = []
+    for seed in (0, 0, 1):
+        fit = Fit(replace(run, seed=seed), task)
+        fit()
+        results, _ = evaluate(
+            fit.model, task, PROTOCOLS["dyglib"], EvaluateConfig(), {"train": fit.model.state.snapshot()}
+        )
+        found.append((results, fit.progressed.history[-1]["loss"]))
+    assert found[0] == found[1]
+    if fit.model.num_parameters:
+        assert found[0] != found[2]
+
+
+def _small_with_dropout(name: str) -> dict[str, object]:
+    cls = model_class(name)
+    return {**cls.small, **({"dropout": 0.3} if hasattr(cls.Config(), "dropout") else {})}

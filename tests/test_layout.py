@@ -1,0 +1,131 @@
+"""The shape of the package: imports point down, files and functions stay small, models stay in `models/`."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "src" / "dsrd"
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+LAYERS = (
+    "errors",
+    "compiled",
+    "files",
+    "events",
+    "config",
+    "data",
+    "graph",
+    "models.state",  # a model's state is below `nn`, whose parts read and write it
+    "nn",
+    "models",
+    "evaluate",
+    "train",
+    "bench",
+    "cli",
+    "",  # `dsrd` itself: the public names, and `python -m dsrd`
+)
+"""From the bottom up. A file imports its own layer and those before it."""
+
+MOST_LINES = 400
+MOST_LINES_OF_A_FUNCTION = 60
+
+
+def module_of(path: Path) -> str:
+    """`graph.past` of `src/dsrd/graph/past.py`; the package itself is ``."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(part for part in parts if part not in ("__init__", "__main__"))
+
+
+MODULES = {module_of(path) for path in FILES}
+
+
+def layer_of(module: str) -> int:
+    known = [name for name in LAYERS if name and (module == name or module.startswith(f"{name}."))]
+    return LAYERS.index(max(known, key=len, default=""))
+
+
+def imports(tree: ast.AST) -> Iterator[str]:
+    """Modules of the package that a file imports anywhere, also inside functions and for types only."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, "write imports in full"
+            found = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in found:
+            head, _, module = name.partition(".")
+            if head == "dsrd":
+                yield module if module in MODULES else module.rpartition(".")[0]
+
+
+def test_every_top_level_part_has_a_layer():
+    parts = {module.partition(".")[0] for module in MODULES}
+    assert parts == {name.partition(".")[0] for name in LAYERS}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_down(path: Path):
+    own = layer_of(module_of(path))
+    upward = [module for module in imports(ast.parse(path.read_text())) if layer_of(module) > own]
+    assert not upward, f"{path.relative_to(PACKAGE)} ({LAYERS[own]}) imports {upward}"
+
+
+def test_files_are_small():
+    lengths = {str(path.relative_to(PACKAGE)): len(path.read_text().splitlines()) for path in FILES}
+    assert not {name: lines for name, lines in lengths.items() if lines > MOST_LINES}
+
+
+def test_functions_fit_a_screen():
+    long = {}
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or 0) - node.lineno + 1
+                if lines > MOST_LINES_OF_A_FUNCTION:
+                    long[f"{path.relative_to(PACKAGE)}:{node.lineno} {node.name}"] = lines
+    assert not long
+
+
+def test_no_model_is_named_outside_models():
+    """Shared code asks what a model can do, never who it is; `nn/` may say in prose whose parts it holds."""
+    named = []
+    for path in FILES:
+        place = path.relative_to(PACKAGE)
+        if place.parts[0] == "models":
+            continue
+        text = without_prose(path.read_text()) if place.parts[0] == "nn" else path.read_text()
+        for number, line in enumerate(text.splitlines(), start=1):
+            named += [f"{place}:{number}: {name}" for name in model_words() & set(words(line))]
+    assert not named
+
+
+def model_words() -> set[str]:
+    """The models' names; not the one that is also the package's."""
+    own = {path.stem for path in (PACKAGE / "models").glob("*.py")}
+    return own - {"__init__", "base", "state", PACKAGE.name}
+
+
+def words(line: str) -> list[str]:
+    return re.findall(r"[a-z0-9]+", line.lower())
+
+
+def without_prose(source: str) -> str:
+    """A source text with comments and docstrings blanked, lines kept."""
+    lines = source.splitlines()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        alone = token.line.strip().startswith(('"""', 'r"""'))
+        if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and alone):
+            (first, start), (last, end) = token.start, token.end
+            for row in range(first, last + 1):
+                line = lines[row - 1]
+                lines[row - 1] = (line[:start] if row == first else "") + (line[end:] if row == last else "")
+    return "\n".join(lines)

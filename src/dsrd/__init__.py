@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dsrd.data.read import load
     from dsrd.data.split import split
     from dsrd.data.synthetic import SynthConfig, synth
+    from dsrd.data.tabular import Columns
     from dsrd.errors import DsrdError
     from dsrd.evaluate import metrics
     from dsrd.evaluate.evaluator import Task
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Columns",
     "Dataset",
     "DsrdError",
     "Events",
@@ -70,6 +72,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "Columns": "data.tabular:Columns",
     "Dataset": "data.dataset:Dataset",
     "DsrdError": "errors:DsrdError",
     "Events": "events:Events",

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound="DataclassInstance")
 
 
+def _require(valid: bool, key: str, value: Any, remedy: str) -> None:
+    if not valid:
+        raise DsrdError(f"{key}={value}: {remedy}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
     """How a file of one's own is read; benchmark data need none of it."""
@@ -130,11 +135,6 @@ PARTS: dict[str, type[Any]] = {"data": DataConfig, "train": TrainConfig, "evalua
 def digest_of_json(value: Any) -> str:
     text = json.dumps(value, sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-
-
-def _require(valid: bool, key: str, value: Any, remedy: str) -> None:
-    if not valid:
-        raise DsrdError(f"{key}={value}: {remedy}")
 
 
 def overridden(config: C, given: Mapping[str, Any], prefix: str = "") -> C:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+import math
 import os
 import tempfile
 from collections.abc import Iterator
@@ -43,7 +44,16 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    write_text(path, json.dumps(value, indent=1) + "\n")
+    write_text(path, json_text(value, indent=1) + "\n")
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """JSON that every reader accepts: it knows no NaN, so a figure that does not exist is null.
+
+    >>> json_text({"ap": float("nan"), "events": 3})
+    '{"ap": null, "events": 3}'
+    """
+    return json.dumps(_with_nulls(value), indent=indent, allow_nan=False)
 
 
 def append_line(path: Path, line: str) -> None:
@@ -76,16 +86,23 @@ def require_writable(path: Path) -> None:
 
 
 @contextmanager
-def locked(path: Path, otherwise: str) -> Iterator[None]:
-    """Hold a file that exists against other processes; `otherwise` is the error if one of them has it."""
-    with path.open("rb") as file:
+def locked(folder: Path, otherwise: str) -> Iterator[None]:
+    """Make a folder and hold it against other processes; `otherwise` is the error if one of them has it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    handle = os.open(folder, os.O_RDONLY)
+    try:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise DsrdError(otherwise) from None
         except OSError:  # a file system without locks: nothing to hold
             pass
         yield
+    finally:
+        os.close(handle)
 
 
 def leftovers(folder: Path) -> list[Path]:
@@ -98,12 +115,16 @@ def _temporary(path: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=PART, dir=path.parent)
     except OSError as error:
-        if _is_full(error, path.parent):
-            raise _full(path) from error
-        reason = (error.strerror or str(error)).lower()
-        raise MachineError(f"{path}: cannot be written ({reason}); choose another place") from error
+        raise _unwritable(path, error) from error
     os.close(handle)
     return Path(name)
+
+
+def _unwritable(path: Path, error: OSError) -> MachineError:
+    if _is_full(error, path.parent):
+        return _full(path)
+    reason = (error.strerror or str(error)).lower()
+    return MachineError(f"{path}: cannot be written ({reason}); choose another place")
 
 
 def _full(path: Path) -> MachineError:
@@ -128,6 +149,14 @@ def _ends_a_line(file: Any, end: int) -> bool:
         return True
     file.seek(end - 1)
     return bool(file.read(1) == b"\n")
+
+
+def _with_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _with_nulls(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_nulls(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _flush(path: Path) -> None:

@@ -33,14 +33,14 @@ def predict(
     for rows in _moments(query.time[order]):
         upto = int(torch.searchsorted(later.time, query.time[order[rows.start]]))
         if upto > seen and not model.stateless:
-            observe_all(model, later[seen:upto], past, RULES, batch_size)
+            observe_all(model, later[seen:upto], past, RULES, batch_size, progress)
         seen = max(seen, upto)
         for start in range(rows.start, rows.stop, batch_size):
             part = order[start : min(start + batch_size, rows.stop)]
             with torch.no_grad():
                 scores[part] = probability(model, query[part], past)
             done += len(part)
-            progress("predict", done, len(query))
+            progress("scoring", done, len(query))
     return scores
 
 

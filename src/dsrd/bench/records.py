@@ -19,7 +19,7 @@ import torch
 from dsrd.config import RunConfig, digest_of_json
 from dsrd.errors import DsrdError
 from dsrd.evaluate.evaluator import Task
-from dsrd.files import append_line
+from dsrd.files import append_line, json_text
 from dsrd.models import TemporalModel
 
 Record = dict[str, Any]
@@ -80,8 +80,11 @@ def make(
 
 
 def append(path: Path, record: Record) -> None:
-    """Add a record to a results file."""
-    append_line(path, json.dumps(record))
+    """Add a record to a results file, unless it is there: a run that is asked for twice happened once."""
+    line = json_text(record)
+    if path.is_file() and line in path.read_text(encoding="utf-8").splitlines():
+        return
+    append_line(path, line)
 
 
 def read(path: Path) -> Iterator[Record]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 import time
 from pathlib import Path
@@ -16,29 +17,53 @@ from dsrd.evaluate.ceiling import ceiling
 from dsrd.evaluate.evaluator import Progress, Task, evaluate, silent
 from dsrd.evaluate.protocol import protocol
 from dsrd.files import write_json
-from dsrd.models import TemporalModel
-from dsrd.train.fit import Fit, Progressed, RunFolder, build, load_model
+from dsrd.models import TemporalModel, settings
+from dsrd.train.fit import Fit, Progressed, RunFolder, build, check_data, load_model
 
 
-def prepare(run: RunConfig, data_dir: str | Path | None = None) -> tuple[Source, Task]:
-    """Open the run's data set and make it ready."""
+def prepare(
+    run: RunConfig, data_dir: str | Path | None = None, progress: Progress = silent
+) -> tuple[Source, Task]:
+    """Open the run's data set and make it ready; a name nobody knows is found before a large file is read."""
+    protocol(run.protocol)
+    settings(run.model, "", run.preset, run.model_args)
+    progress(f"reading {Path(run.dataset).name}", 0, 0)
     source = open_dataset(run.dataset, run.data, data_dir)
-    return source, Task.of(source.dataset)
+    progress("splitting", 0, 0)
+    try:
+        return source, Task.of(source.dataset)
+    except DsrdError as error:
+        raise DsrdError(f"{run.dataset}: {error}") from error
 
 
 def train(
     run: RunConfig, folder: RunFolder | None, source: Source, task: Task, progress: Progress = silent
 ) -> Record:
-    """Train to the end, or go on where a killed run stopped; then measure the best weights on the test events."""
-    protocol(run.protocol)
-    if folder is not None:
-        build(run, task)  # a setting the model refuses is found before the folder is made
-        folder.claim(run)
-    fit = Fit(run, task, folder)
-    progressed = fit(progress)
-    record = measured(run, source, task, fit.model, progressed, progress)
-    if folder is not None:
-        write_json(folder.record, record)
+    """Train to the end, or go on where a killed run stopped; then measure the best weights on the test events.
+
+    A run that came to its end before is not repeated: its record is returned as it was written.
+    """
+    if folder is None:
+        fit = Fit(run, task)
+        return measured(run, source, task, fit.model, fit(progress), progress)
+    build(run, task)  # a setting the model refuses is found before the folder is made
+    with folder.claimed(run):
+        record = _stored_record(folder, task)
+        if record is None:
+            fit = Fit(run, task, folder)
+            record = measured(run, source, task, fit.model, fit(progress), progress)
+            write_json(folder.record, record)
+        return record
+
+
+def _stored_record(folder: RunFolder, task: Task) -> Record | None:
+    if not folder.record.exists():
+        return None
+    try:
+        record: Record = json.loads(folder.record.read_text(encoding="utf-8"))
+        check_data(folder.record, record["digests"]["data"], task)
+    except (ValueError, KeyError, TypeError) as error:
+        raise DsrdError(f"{folder.record}: damaged ({error}); remove it and run again") from error
     return record
 
 
@@ -47,7 +72,7 @@ def evaluate_folder(
 ) -> Record:
     """Measure the best weights of a trained run, under `run`'s protocol and negatives."""
     model = load_model(folder, folder.config(), task)
-    return measured(run, source, task, model, None, progress)
+    return measured(run, source, task, model, folder.progressed(), progress)
 
 
 def evaluate_untrained(run: RunConfig, source: Source, task: Task, progress: Progress = silent) -> Record:
@@ -65,7 +90,7 @@ def measured(
     source: Source,
     task: Task,
     model: TemporalModel,
-    progressed: Progressed | None,
+    progressed: Progressed,
     progress: Progress,
 ) -> Record:
     """The record of a model whose state is that right after training."""
@@ -73,12 +98,13 @@ def measured(
     began = time.perf_counter()
     snapshots = {"train": model.state.snapshot()}
     results, negatives = evaluate(model, task, rules, run.evaluate, snapshots, ("val", "test"), progress)
-    timing: dict[str, Any] = {"evaluate_seconds": round(time.perf_counter() - began, 3)}
-    if progressed is not None:
-        timing |= _training_times(progressed, len(task.split.train))
+    timing = {
+        "evaluate_seconds": round(time.perf_counter() - began, 3),
+        **_training_times(progressed, len(task.split.train)),
+    }
     more: dict[str, Any] = {"validation": results["val"]}
     if source.law is not None:
-        more["ceiling"] = ceiling(source.law, task, rules, run.evaluate)
+        more["ceiling"] = ceiling(source.law, task, rules, run.evaluate, progress)
     return records.make(run, task, model, results["test"], negatives, timing, **more)
 
 

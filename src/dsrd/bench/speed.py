@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -38,12 +39,14 @@ def speed(
 
     epoch(events[: WARM_UP * size])
     seconds = [epoch(timed) * len(events) / len(timed) for _ in range(repeats)]
-    scored, pairs = _evaluation(fit, task, run, batches)
+    scored, pairs = _evaluation(fit, task, run, batches, progress)
     per_epoch = statistics.median(seconds)
     return {
         "dataset": task.dataset.name,
         "model": run.model,
         "preset": run.preset,
+        "seed": run.seed,
+        "protocol": run.protocol,
         "batch_size": size,
         "timing": {
             "seconds_per_epoch": round(per_epoch, 4),
@@ -55,12 +58,14 @@ def speed(
         "peak_rss_mb": records.peak_rss_mb(),
         "parameters": fit.model.num_parameters,
         "state_mb": round(fit.model.state.nbytes() / (1 << 20), 3),
+        "config": {**run.to_dict(), "model_args": asdict(fit.model.config)},
+        "digests": {"data": task.dataset.digest, "split": task.split.digest, "config": run.digest},
         "machine": {"threads": torch.get_num_threads(), "load": records.load_average()},
         "versions": records.versions(),
     }
 
 
-def _evaluation(fit: Fit, task: Task, run: RunConfig, batches: int) -> tuple[float, int]:
+def _evaluation(fit: Fit, task: Task, run: RunConfig, batches: int, progress: Progress) -> tuple[float, int]:
     """Seconds to score and observe test events against random negatives, and the pairs scored."""
     whole = task.passes["test"]
     rows = batches * run.evaluate.batch_size if batches else len(whole.events)
@@ -68,5 +73,5 @@ def _evaluation(fit: Fit, task: Task, run: RunConfig, batches: int) -> tuple[flo
     rules = protocol(run.protocol)
     drawn = draw(part, rules, run.evaluate, strategies=("random",))
     began = time.perf_counter()
-    score_pass(fit.model, drawn, task.full_past, rules, run.evaluate.batch_size)
+    score_pass(fit.model, drawn, task.full_past, rules, run.evaluate.batch_size, progress)
     return time.perf_counter() - began, 2 * len(part.events)

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from dsrd.data.catalog import DatasetSpec
 from dsrd.data.dyglib import PREFIX
-from dsrd.errors import DsrdError
+from dsrd.errors import DsrdError, MachineError
 from dsrd.files import replacing
 
 Progress = Callable[[int, int | None], None]
@@ -95,8 +95,8 @@ def _insist(url: str, part: Path, progress: Progress | None) -> None:
         except OSError as error:
             full = error.errno == errno.ENOSPC
             problem = "the disk is full; free some space" if full else f"{error.strerror}; choose another folder"
-            raise DsrdError(f"{part}: {problem} and run the same command again") from error
-    raise DsrdError(f"{url}: {reason} ({ATTEMPTS} attempts); check the network and run the same command again")
+            raise MachineError(f"{part}: {problem} and run the same command again") from error
+    raise MachineError(f"{url}: {reason} ({ATTEMPTS} attempts); check the network and run the same command again")
 
 
 def _continue(url: str, part: Path, progress: Progress | None) -> None:

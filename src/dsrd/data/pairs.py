@@ -14,34 +14,45 @@ from dsrd.data.dataset import Dataset, Names
 from dsrd.events import Query, as_tensor
 
 
-def read_pairs(path: Path, config: DataConfig, dataset: Dataset) -> tuple[Query, list[tuple[str, str]]]:
-    """The pairs of a CSV or Parquet file as a query, and the names they go by.
+def read_pairs(path: Path, config: DataConfig, dataset: Dataset) -> tuple[Query, list[tuple[str, str, str]]]:
+    """The pairs of a CSV or Parquet file as a query, and (source, target, time) as the file writes them.
 
     Columns are called as in the stream's own file. Without a time column the question is about the moment after
     the stream's last event. A node the stream has never met is a new one: it has no past.
     """
-    table, origin = _table(path)
-    for option in ("source", "target"):
-        column = getattr(config, option)
-        if column not in table.column_names:
-            raise origin.error(
-                f"there is no column '{column}'; it has {', '.join(table.column_names)}: call it as in the stream"
-            )
+    table, origin = _table(path, config)
     if config.time in table.column_names:
         time = values.times(table[config.time], "time", origin)
+        written = [str(value) for value in table[config.time]]
     else:
         time = np.full(len(table), np.nextafter(float(dataset.events.time[-1]), np.inf))
+        written = [repr(float(value)) for value in time]
     new = _Newcomers(dataset.num_nodes)
     src = _ids(table[config.source], "source", origin, dataset.names, new)
     dst = _ids(table[config.target], "target", origin, dataset.names, new)
-    shown = [(str(a), str(b)) for a, b in zip(table[config.source], table[config.target], strict=True)]
-    return Query(as_tensor(src), as_tensor(dst), as_tensor(time)), shown
+    ends = ([str(value) for value in table[end]] for end in (config.source, config.target))
+    return Query(as_tensor(src), as_tensor(dst), as_tensor(time)), list(zip(*ends, written, strict=True))
 
 
-def _table(path: Path) -> tuple[pa.Table, parse.Origin]:
-    if path.suffix.lower() in (".parquet", ".pq"):
-        return parse.read_parquet(path, parse.parquet_schema(path).names), parse.parquet_origin(path)
-    return parse.read_csv(path, parse.csv_head(path)), parse.csv_origin(path)
+def _table(path: Path, config: DataConfig) -> tuple[pa.Table, parse.Origin]:
+    """The columns that matter and are there; in a CSV file kept letter by letter."""
+    origin = parse.parquet_origin(path) if _is_parquet(path) else parse.csv_origin(path)
+    head = None if _is_parquet(path) else parse.csv_head(path)
+    available = parse.parquet_schema(path).names if head is None else head.names
+    for option in ("source", "target"):
+        column = getattr(config, option)
+        if column not in available:
+            raise origin.error(
+                f"there is no column '{column}'; it has {', '.join(available)}: call it as in the stream"
+            )
+    wanted = [name for name in (config.source, config.target, config.time) if name in available]
+    if head is None:
+        return parse.read_parquet(path, wanted), origin
+    return parse.read_csv(path, head, only=wanted, text=wanted), origin
+
+
+def _is_parquet(path: Path) -> bool:
+    return path.suffix.lower() in (".parquet", ".pq")
 
 
 class _Newcomers:

@@ -11,11 +11,13 @@ from torch import Tensor
 from dsrd.config import EvaluateConfig
 from dsrd.data.oracle import true_probability
 from dsrd.data.synthetic import SynthConfig
-from dsrd.evaluate.evaluator import Drawn, Scores, Task, draw, measure
+from dsrd.evaluate.evaluator import Drawn, Progress, Scores, Task, draw, measure, silent
 from dsrd.evaluate.protocol import Protocol
 
 
-def ceiling(law: SynthConfig, task: Task, rules: Protocol, config: EvaluateConfig) -> dict[str, dict[str, Any]]:
+def ceiling(
+    law: SynthConfig, task: Task, rules: Protocol, config: EvaluateConfig, progress: Progress = silent
+) -> dict[str, dict[str, Any]]:
     """AP and AUC on the test events of a scorer that knows the law, by setting and kind of negatives.
 
     Against random negatives it ranks by p(target | source), elsewhere by p(source, target): best possible where
@@ -24,7 +26,8 @@ def ceiling(law: SynthConfig, task: Task, rules: Protocol, config: EvaluateConfi
     found: dict[str, dict[str, Any]] = {}
     for each in task.passes.values():
         if each.part == "test" and len(each.events):
-            drawn = draw(each, rules, config)
+            drawn = draw(each, rules, config, progress=progress)
+            progress(f"{each.name}: best possible score", 0, 0)
             found[each.setting] = measure(drawn, _true_scores(law, task, drawn))
     return found
 

@@ -21,7 +21,7 @@ from dsrd.graph.past import Past
 from dsrd.models import Snapshot, TemporalModel
 
 Progress = Callable[[str, int, int], None]
-"""Told (what, done, total) as work goes on."""
+"""Told (what, done, total) as work goes on; a total of 0 says that nobody knows how much there is."""
 
 FULL_SEED = 1  # of the neighbours sampled in evaluation; training takes the epoch's number
 HITS = (1, 3, 10)
@@ -68,11 +68,19 @@ class Drawn:
         return digest_of(*(part.numpy() for query in self.against.values() for part in (query.src, query.dst)))
 
 
-def draw(each: Pass, rules: Protocol, config: EvaluateConfig, strategies: Sequence[str] | None = None) -> Drawn:
+def draw(
+    each: Pass,
+    rules: Protocol,
+    config: EvaluateConfig,
+    strategies: Sequence[str] | None = None,
+    progress: Progress = silent,
+) -> Drawn:
     """Draw a pass's negatives as the protocol wants them."""
     batch = rules.metric_batch(config.batch_size)
-    against = {
-        strategy: negatives(
+    against: dict[str, Query] = {}
+    for strategy in config.negatives if strategies is None else strategies:
+        progress(f"{each.name}: {strategy} negatives", 0, 0)
+        against[strategy] = negatives(
             strategy,  # type: ignore[arg-type]
             each.events,
             each.pool,
@@ -81,8 +89,6 @@ def draw(each: Pass, rules: Protocol, config: EvaluateConfig, strategies: Sequen
             batch_size=batch,
             order=config.order,
         )
-        for strategy in (config.negatives if strategies is None else strategies)
-    }
     ranked = None
     if config.candidates and len(each.events):
         ranked = candidates(each.events, each.pool, count=config.candidates, seed=each.seed)
@@ -128,7 +134,7 @@ def score_pass(
             if ranked is not None and drawn.ranked is not None:
                 ranked[rows] = _one_against_many(model, true, drawn.ranked[rows], now)
         model.observe(events[flush].to(model.device), past)
-        progress(drawn.events.name, flush.stop, len(events))
+        progress(f"{drawn.events.name}: scoring", flush.stop, len(events))
     return Scores(positive, negative, ranked)
 
 
@@ -189,14 +195,14 @@ def evaluate(
     past = task.full_past.to(model.device)
     if "val" not in snapshots:
         model.state.restore(snapshots["train"])
-        observe_all(model, task.split.val, past, rules, config.batch_size)
+        observe_all(model, task.split.val, past, rules, config.batch_size, progress)
         snapshots["val"] = model.state.snapshot()
     for each in task.passes.values():
         if each.part not in parts:
             continue
         results[each.part][each.setting] = {}
         try:
-            drawn = draw(each, rules, config)
+            drawn = draw(each, rules, config, progress=progress)
         except NoNegativeError:  # a handful of new-node events can leave no other pair to draw
             continue
         if not len(each.events):
@@ -209,7 +215,15 @@ def evaluate(
 
 
 @torch.no_grad()
-def observe_all(model: TemporalModel, events: Events, past: Past, rules: Protocol, batch_size: int) -> None:
+def observe_all(
+    model: TemporalModel,
+    events: Events,
+    past: Past,
+    rules: Protocol,
+    batch_size: int,
+    progress: Progress = silent,
+) -> None:
     """Take in events in the pieces a pass over them would use."""
     for flush in rules.flushes(events, batch_size, exact=model.exact or model.stateless):
         model.observe(events[flush].to(model.device), past)
+        progress("observing", flush.stop, len(events))

@@ -104,4 +104,4 @@ class GraphMixer(NodeEncoder):
         count = links.mask.sum(dim=1, keepdim=True).clamp(min=1)  # [Q, 1]
         if self.config.node_mean == "published":
             count = count * self.config.history
-        return own + torch.einsum("qkd,qk->qd", past.node_x(links.node), links.mask.float()) / count
+        return own + torch.einsum("qkd,qk->qd", past.node_x(links.node), links.mask.to(own.dtype)) / count

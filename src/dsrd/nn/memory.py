@@ -27,8 +27,8 @@ class GRU(nn.Module):
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -1 / math.sqrt(dim), 1 / math.sqrt(dim))
 
-    def forward(self, x: Tensor, h: Tensor) -> Tensor:  # [n, widths], [n, dim] -> [n, dim]
-        x_reset, x_update, x_new = self.input(x).chunk(3, dim=-1)
+    def forward(self, *blocks: Tensor, h: Tensor) -> Tensor:  # [n, width_i] each, [n, dim] -> [n, dim]
+        x_reset, x_update, x_new = self.input(*blocks).chunk(3, dim=-1)
         h_reset, h_update, h_new = self.hidden(h).chunk(3, dim=-1)
         update = torch.sigmoid(x_update + h_update)
         new = torch.tanh(x_new + torch.sigmoid(x_reset + h_reset) * h_new)
@@ -56,7 +56,7 @@ class MessageMemory(nn.Module):
         memory, last, mailed = state["memory"][row], state["last"][row], state["mailed"][row]
         waiting = row[mailed]
         if len(waiting):
-            folded = self.cell(state["mail"][waiting], memory[mailed])
+            folded = self.cell(state["mail"][waiting], h=memory[mailed])
             memory = memory.index_put((mailed.nonzero().squeeze(1),), folded)
             last = torch.where(mailed, state["mail_time"][row], last)
         return memory, last

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,18 +33,37 @@ def save(path: Path, groups: Mapping[str, Mapping[str, Tensor]], note: Mapping[s
 def load(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
     """Read what `save` wrote: (groups, note)."""
     groups: dict[str, dict[str, Tensor]] = {}
+    with _opened(path) as file:
+        for key in file.keys():  # noqa: SIM118 (not a mapping)
+            group, _, name = key.partition("/")
+            groups.setdefault(group, {})[name] = file.get_tensor(key)
+        return groups, _note(file)
+
+
+def note(path: Path) -> dict[str, Any]:
+    """The note alone; tensors stay on disk."""
+    with _opened(path) as file:
+        return _note(file)
+
+
+def _note(file: Any) -> dict[str, Any]:
+    text = (file.metadata() or {}).get(NOTE)
+    if text is None:
+        raise ValueError("it has no note of dsrd")
+    content: dict[str, Any] = json.loads(text)
+    return content
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
     try:
         with safe_open(path, framework="pt") as file:
-            note = json.loads((file.metadata() or {})[NOTE])
-            for key in file.keys():  # noqa: SIM118 (not a mapping)
-                group, _, name = key.partition("/")
-                groups.setdefault(group, {})[name] = file.get_tensor(key)
+            yield file
     except FileNotFoundError:
         raise DsrdError(f"{path}: no such checkpoint; give the folder that `dsrd train --out` wrote") from None
-    except (SafetensorError, KeyError, ValueError) as error:
+    except (SafetensorError, ValueError) as error:
         reason = str(error).splitlines()[0]
-        raise DsrdError(f"{path}: not a dsrd checkpoint, or a damaged one ({reason}); train again") from None
-    return groups, note
+        raise DsrdError(f"{path}: not a dsrd checkpoint, or a damaged one ({reason}); train again") from error
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from dsrd.config import EvaluateConfig, RunConfig
 from dsrd.errors import DsrdError
 from dsrd.evaluate.evaluator import Progress, Task, draw, measure, score_pass, silent
 from dsrd.evaluate.protocol import Protocol, protocol
-from dsrd.files import write_json, write_text
+from dsrd.files import leftovers, locked, write_json, write_text
 from dsrd.graph.negatives import TrainingNegatives
 from dsrd.models import GraphSpec, Snapshot, TemporalModel, create, settings
 from dsrd.train import checkpoint
@@ -64,20 +66,33 @@ class RunFolder:
     def record(self) -> Path:
         return self.path / "record.json"
 
-    def claim(self, run: RunConfig) -> None:
-        """Make the folder this run's own; refuse one that belongs to another run."""
+    @contextmanager
+    def claimed(self, run: RunConfig) -> Iterator[None]:
+        """Make the folder this run's own while the block lasts.
+
+        Refused: a folder of another run, one that holds something else, one another process is at work in.
+        """
+        if self.path.is_file():
+            raise DsrdError(f"{self.path}: is a file; choose another --out")
+        busy = f"{self.path}: another process is training in this folder; wait for it or choose another --out"
+        with locked(self.path, busy):
+            for file in leftovers(self.path):
+                file.unlink(missing_ok=True)
+            self._claim(run)
+            yield
+
+    def _claim(self, run: RunConfig) -> None:
         target = self.path / "config.json"
-        mine = json.loads(json.dumps(run.to_dict()))
         if target.exists():
             difference = _difference(self.config().to_dict(), run.to_dict())
             if difference:
                 raise DsrdError(
                     f"{self.path}: holds a run with another {difference}; choose another --out or remove it"
                 )
-        elif self.path.exists() and any(self.path.iterdir()):
+        elif any(self.path.iterdir()):
             raise DsrdError(f"{self.path}: is not empty and not a run; choose another --out")
         else:
-            write_json(target, mine)
+            write_json(target, run.to_dict())
 
     def config(self) -> RunConfig:
         target = self.path / "config.json"
@@ -85,18 +100,27 @@ class RunFolder:
             return RunConfig.from_dict(json.loads(target.read_text(encoding="utf-8")))
         except FileNotFoundError:
             raise DsrdError(f"{self.path}: not a run folder (no config.json); give what `--out` was") from None
-        except (ValueError, TypeError, KeyError) as error:
+        except NotADirectoryError:
+            raise DsrdError(f"{self.path}: is a file; give the folder that `dsrd train --out` wrote") from None
+        except (ValueError, TypeError, KeyError, DsrdError) as error:
             raise DsrdError(f"{target}: damaged ({error}); train again into a new folder") from None
+
+    def progressed(self) -> Progressed:
+        """How far the run has come, by its last checkpoint."""
+        file = self.last if self.last.exists() else self.best
+        with _checkpoint_faults(file):
+            return Progressed(**checkpoint.note(file)["progressed"])
 
     def log(self, history: list[dict[str, float]]) -> None:
         write_text(self.path / "log.jsonl", "".join(json.dumps(line) + "\n" for line in history))
 
 
 def _difference(stored: Mapping[str, Any], mine: Mapping[str, Any], prefix: str = "") -> str:
-    for key in mine:
-        old, new = stored.get(key), mine[key]
+    """The first setting that differs, as one would write it after `--set`, and both values; empty if none does."""
+    for key in dict.fromkeys([*mine, *stored]):
+        old, new = stored.get(key), mine.get(key)
         if isinstance(new, Mapping) and isinstance(old, Mapping):
-            inner = _difference(old, new, f"{prefix}{key}.")
+            inner = _difference(old, new, f"{key.removesuffix('_args')}.")
             if inner:
                 return inner
         elif json.dumps(old, default=str) != json.dumps(new, default=str):
@@ -110,9 +134,16 @@ def build(run: RunConfig, task: Task) -> TemporalModel:
     config = settings(run.model, data.name, run.preset, run.model_args)
     torch.manual_seed(run.seed)
     spec = GraphSpec(num_nodes=data.num_nodes, node_dim=data.node_dim, edge_dim=data.edge_dim)
-    model = create(run.model, spec, config)
+    try:
+        model = create(run.model, spec, config)
+    except (ValueError, RuntimeError, ArithmeticError) as error:
+        raise DsrdError(f"{run.model}: {_reason(error)}; correct --set model.*, see `dsrd models`") from error
     model.calibrate(task.split.train)
-    return model.to(run.train.device)
+    try:
+        return model.to(run.train.device)
+    except (RuntimeError, AssertionError) as error:
+        device = run.train.device
+        raise DsrdError(f"train.device={device}: {_reason(error)}; use cpu, or cuda where there is one") from error
 
 
 class Fit:
@@ -139,8 +170,9 @@ class Fit:
         limit = self.run.train.epochs if self.optimizer else 1
         while not self.progressed.finished and self.progressed.epoch < limit:
             self._epoch(progress)
-        self.model.load_state_dict(self._best()[0])
-        self.model.state.restore(self._best()[1])
+        weights, state = self._best()
+        _load_weights(self.model, weights, self.folder.best if self.folder else None)
+        self.model.state.restore(state)
         return self.progressed
 
     def _epoch(self, progress: Progress) -> None:
@@ -155,8 +187,13 @@ class Fit:
             self.optimizer,
             self.rules,
             run.train.batch_size,
-            lambda what, at, total: progress(f"epoch {done.epoch + 1} {what}", at, total),
+            lambda what, at, total: progress(f"{self._label()} {what}", at, total),
         )
+        if not math.isfinite(loss):
+            raise DsrdError(
+                f"epoch {done.epoch + 1}: training diverged, the loss is {loss}; "
+                f"lower train.lr, which is {run.train.lr}"
+            )
         seconds = time.perf_counter() - began
         trained = model.state.snapshot()
         ap, auc = self._validate(progress)
@@ -178,7 +215,7 @@ class Fit:
         """
         past = self.task.full_past.to(self.model.device)
         size = self.run.evaluate.batch_size
-        label = f"epoch {self.progressed.epoch + 1} validation"
+        label = f"{self._label()} validation"
         scores = score_pass(
             self.model,
             self.validation,
@@ -190,6 +227,9 @@ class Fit:
         found = measure(self.validation, scores)["random"]
         return found["ap"], found["auc"]
 
+    def _label(self) -> str:
+        return f"epoch {self.progressed.epoch + 1}/{self.run.train.epochs}"
+
     def _keep(self, trained: Snapshot) -> None:
         weights = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
         if self.folder is None:
@@ -200,7 +240,8 @@ class Fit:
     def _best(self) -> tuple[dict[str, Tensor], Snapshot]:
         if self.best is None:
             assert self.folder is not None
-            groups, _ = checkpoint.load(self.folder.best)
+            groups, note = checkpoint.load(self.folder.best)
+            check_note(self.folder.best, note, self.run.model, self.task)
             self.best = (groups.get("weights", {}), groups.get("state", {}))
         return self.best
 
@@ -230,23 +271,52 @@ class Fit:
         assert self.folder is not None
         groups, note = checkpoint.load(self.folder.last)
         check_note(self.folder.last, note, self.run.model, self.task)
-        self.model.load_state_dict(groups.get("weights", {}))
-        if self.optimizer:
-            checkpoint.restore_optimizer(self.optimizer, groups["optimizer"])
-        self.negatives.restore(groups["negatives"])
-        torch.set_rng_state(groups["rng"]["torch"])
-        self.progressed = Progressed(**note["progressed"])
+        _load_weights(self.model, groups.get("weights", {}), self.folder.last)
+        with _checkpoint_faults(self.folder.last):
+            if self.optimizer:
+                checkpoint.restore_optimizer(self.optimizer, groups["optimizer"])
+            self.negatives.restore(groups["negatives"])
+            torch.set_rng_state(groups["rng"]["torch"])
+            self.progressed = Progressed(**note["progressed"])
 
 
 def check_note(path: Path, note: Mapping[str, Any], model: str, task: Task) -> None:
     """Refuse a checkpoint that another model wrote, or that was trained on other data."""
-    if note["model"] != model:
-        raise DsrdError(f"{path}: holds a {note['model']}, not a {model}; give the folder of a {model} run")
-    if note["data"] != task.dataset.digest:
+    with _checkpoint_faults(path):
+        wrote, data = note["model"], note["data"]
+    if wrote != model:
+        raise DsrdError(f"{path}: holds a {wrote}, not a {model}; give the folder of a {model} run")
+    check_data(path, data, task)
+
+
+def check_data(path: Path, digest: str, task: Task) -> None:
+    """Refuse what was trained on other data."""
+    if digest != task.dataset.digest:
         raise DsrdError(
-            f"{path}: was trained on other data (digest {note['data']}) than '{task.dataset.name}' here "
-            f"({task.dataset.digest}); give the data set it was trained on, or train again"
+            f"{path}: was trained on other data (digest {digest}) than '{task.dataset.name}' here "
+            f"({task.dataset.digest}); give the data set it was trained on, or train again into a new folder"
         )
+
+
+@contextmanager
+def _checkpoint_faults(path: Path) -> Iterator[None]:
+    """Whatever a checkpoint lacks is an error that names it."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise DsrdError(f"{path}: lacks something or does not fit ({_reason(error)}); train again") from error
+
+
+def _load_weights(model: TemporalModel, weights: Mapping[str, Tensor], path: Path | None) -> None:
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[-1].strip()
+        raise DsrdError(f"{path}: does not fit the model's settings ({reason}); train again") from error
+
+
+def _reason(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
 def load_model(folder: RunFolder, run: RunConfig, task: Task) -> TemporalModel:
@@ -254,10 +324,6 @@ def load_model(folder: RunFolder, run: RunConfig, task: Task) -> TemporalModel:
     groups, note = checkpoint.load(folder.best)
     check_note(folder.best, note, run.model, task)
     model = build(run, task)
-    try:
-        model.load_state_dict(groups.get("weights", {}))
-    except RuntimeError as error:
-        reason = str(error).splitlines()[-1].strip()
-        raise DsrdError(f"{folder.best}: does not fit the model's settings ({reason}); train again") from None
+    _load_weights(model, groups.get("weights", {}), folder.best)
     model.state.restore(groups.get("state", {}))
     return model

@@ -1,0 +1,188 @@
+"""Write docs/models.md and docs/settings.md from the code: `python docs/generate.py`."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import io
+import json
+import sys
+import tokenize
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+from typer.testing import CliRunner
+
+from dsrd import SynthConfig, model_names
+from dsrd.cli.main import app
+from dsrd.config import PARTS, RunConfig
+from dsrd.models import model_class
+
+HERE = Path(__file__).parent
+NOTE = "<!-- Written by docs/generate.py; change the code, then run it again. -->\n"
+
+
+class Setting(NamedTuple):
+    """One field of a configuration, in words."""
+
+    name: str
+    kind: str
+    default: str
+    about: str
+
+
+def settings_of(config: type[Any]) -> Iterator[Setting]:
+    """The fields of a dataclass with what their source says of them."""
+    about, kinds = _comments(config), get_type_hints(config)
+    for each in fields(config):
+        yield Setting(each.name, _kind(kinds[each.name]), _typed(each.default), about[each.name])
+
+
+def _comments(config: type[Any]) -> dict[str, str]:
+    """The comment at the end of each field's line, or the string below it."""
+    source = inspect.getsource(config)
+    comments = {
+        token.start[0]: token.string.lstrip("# ")
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT
+    }
+    found: dict[str, str] = {}
+    body = next(node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)).body
+    for node, after in zip(body, [*body[1:], None], strict=True):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            below = after.value if isinstance(after, ast.Expr) else None
+            lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+            beside = " ".join(comments[line] for line in lines if line in comments)
+            found[node.target.id] = str(below.value) if isinstance(below, ast.Constant) else beside
+    return found
+
+
+def _kind(wanted: Any) -> str:
+    origin, options = get_origin(wanted), get_args(wanted)
+    if origin is Literal:
+        return " or ".join(f"`{option}`" for option in options)
+    if origin is tuple:
+        return f"list of {_kind(options[0])}"
+    if origin is types.UnionType:
+        return " or ".join(_kind(option) for option in options)
+    words = {
+        int: "whole number",
+        float: "number",
+        str: "text",
+        bool: "`true` or `false`",
+        types.NoneType: "`none`",
+    }
+    return words.get(wanted, str(wanted))
+
+
+def _typed(value: Any) -> str:
+    """A value as one would type it."""
+    if isinstance(value, tuple):
+        return ",".join(map(_typed, value))
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
+def table(columns: list[str], rows: list[list[str]]) -> str:
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+
+
+def settings_table(config: type[Any], prefix: str = "", only: tuple[str, ...] = ()) -> str:
+    rows = [
+        [f"`{prefix}{each.name}`", each.kind, f"`{each.default}`" if each.default else "", each.about]
+        for each in settings_of(config)
+        if not only or each.name in only
+    ]
+    return table(["key", "value", "default", ""], rows)
+
+
+def settings_page() -> str:
+    """Every key that `--set` and `RunConfig.with_overrides` take."""
+    parts = [
+        "# Settings\n",
+        NOTE,
+        "Any of these can be given as `--set KEY=VALUE`, or in Python as "
+        "`run.with_overrides({KEY: VALUE})`. A wrong key is refused with the nearest right one.\n",
+        "## The run\n",
+        settings_table(RunConfig, only=("preset", "seed")),
+        "The data set, the model and the protocol have options of their own: `--dataset`, `--model`, `--protocol`.\n",
+    ]
+    for part, config in PARTS.items():
+        parts += [f"## `{part}`\n", f"{_summary(config)}\n", settings_table(config, f"{part}.")]
+    for name in model_names():
+        parts += [f"## `model`, for {name}\n", settings_table(model_class(name).Config, "model.")]
+    parts += [
+        "## `synth`\n",
+        "The synthetic stream: `--dataset synth:events=5000,bipartite=true`, "
+        "or `dsrd data synth OUT --set events=5000`.\n",
+        settings_table(SynthConfig),
+    ]
+    return "\n".join(parts)
+
+
+def models_page() -> str:
+    """The table that `dsrd models` prints, then each model's own words."""
+    printed = CliRunner().invoke(app, ["models", "--json"], catch_exceptions=False).stdout
+    rows = json.loads(printed.splitlines()[-1])["models"]
+    columns = ["model", "paper", "a score reads", "state", "bytes per node", "parameters"]
+    lines = [
+        [
+            f"[{row['name']}](#{row['name']})",
+            row["paper"],
+            row["reads"],
+            ", ".join(row["state"]) or "none",
+            f"{row['state_bytes_per_node']:,}",
+            f"{row['parameters']:,}",
+        ]
+        for row in rows
+    ]
+    parts = [
+        "# Models\n",
+        NOTE,
+        "Sizes are those of the default settings on a stream without features. A state of 0 bytes per node, where "
+        "there is one, grows with the events instead. Settings: [settings.md](settings.md).\n",
+        table(columns, lines),
+    ]
+    for row in rows:
+        parts += [f"## {row['name']}\n", _own_words(row["name"]), _published(row["name"])]
+    return "\n".join(parts)
+
+
+def _own_words(name: str) -> str:
+    text = inspect.cleandoc(sys.modules[model_class(name).__module__].__doc__ or "")
+    return text.replace("Fidelity\n--------\n", "**Fidelity**\n\n") + "\n"
+
+
+def _published(name: str) -> str:
+    """Settings of the published rows, data sets with equal ones together."""
+    groups: dict[str, list[str]] = {}
+    for dataset, given in model_class(name).published.items():
+        groups.setdefault(_listed(given), []).append(dataset)
+    if not groups:
+        return ""
+    rows = [[", ".join(datasets), given] for given, datasets in groups.items()]
+    return "Settings of the published rows (`preset=published`, the default):\n\n" + table(
+        ["data sets", "settings"], rows
+    )
+
+
+def _listed(given: Mapping[str, Any]) -> str:
+    return ", ".join(f"`{key}={value}`" for key, value in sorted(given.items()))
+
+
+def _summary(config: type[Any]) -> str:
+    return inspect.cleandoc(config.__doc__ or "").splitlines()[0]
+
+
+def pages() -> dict[str, str]:
+    """Each generated page by its file name."""
+    return {"models.md": models_page(), "settings.md": settings_page()}
+
+
+if __name__ == "__main__":
+    for file, content in pages().items():
+        (HERE / file).write_text(content, encoding="utf-8")
+        print(HERE / file)

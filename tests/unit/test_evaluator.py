@@ -1,0 +1,144 @@
+"""The evaluator against a loop that does one thing after the other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+from dsrd.config import EvaluateConfig, overridden
+from dsrd.data.source import open_dataset
+from dsrd.errors import DsrdError
+from dsrd.evaluate.ceiling import ceiling
+from dsrd.evaluate.evaluator import Task, draw, evaluate, measure, score_pass
+from dsrd.evaluate.protocol import PROTOCOLS, aligned, protocol
+from dsrd.events import Events
+from dsrd.models import GraphSpec, create, model_class
+
+DYGLIB, STRICT = PROTOCOLS["dyglib"], PROTOCOLS["strict"]
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    return Task.of(open_dataset("synth:events=2000,snapshots=60").dataset)
+
+
+def make_tgn(task: Task):  # noqa: ANN201
+    torch.manual_seed(0)
+    cls = model_class("tgn")
+    model = create("tgn", GraphSpec(num_nodes=task.dataset.num_nodes), overridden(cls.Config(), cls.small))
+    for batch in task.split.train.batches(200):
+        model.observe(batch, task.train_past)
+    return model.eval()
+
+
+def test_four_passes_hand_their_state_over(task: Task) -> None:
+    """DyGLib's order, written out: val from S_train, new-node val from S_train, both tests from S_val."""
+    model = make_tgn(task)
+    config = EvaluateConfig(negatives=("random", "historical"))
+    trained = model.state.snapshot()
+    found, _ = evaluate(model, task, DYGLIB, config, {"train": trained}, ("val", "test"))
+
+    model.state.restore(trained)
+    for batch in task.split.val.batches(200):
+        model.observe(batch, task.full_past)
+    validated = model.state.snapshot()
+    for each in task.passes.values():
+        model.state.restore(trained if each.part == "val" else validated)
+        drawn = draw(each, DYGLIB, config)
+        start, aps, aucs = 0, [], []
+        for batch in each.events.batches(200):
+            rows = slice(start, start + len(batch))
+            with torch.no_grad():
+                positive = torch.sigmoid(model.score(batch.query(), task.full_past))
+                negative = torch.sigmoid(model.score(drawn.against["historical"][rows], task.full_past))
+            label = [1] * len(batch) + [0] * len(batch)
+            aps.append(average_precision_score(label, torch.cat([positive, negative])))
+            aucs.append(roc_auc_score(label, torch.cat([positive, negative])))
+            model.observe(batch, task.full_past)
+            start += len(batch)
+        ours = found[each.part][each.setting]["historical"]
+        assert ours["ap"] == pytest.approx(100 * sum(aps) / len(aps), abs=2e-2)
+        assert ours["auc"] == pytest.approx(100 * sum(aucs) / len(aucs), abs=2e-2)
+
+
+def test_strict_results_do_not_depend_on_the_batch_size(task: Task) -> None:
+    model = make_tgn(task)
+    trained = model.state.snapshot()
+    found = [
+        evaluate(model, task, STRICT, EvaluateConfig(batch_size=size, candidates=20), {"train": trained})[0]
+        for size in (7, 200)
+    ]
+    for setting, kinds in found[0]["test"].items():
+        for kind, values in kinds.items():
+            assert found[1]["test"][setting][kind] == pytest.approx(values, abs=1e-2)
+
+
+def test_strict_flushes_never_cut_a_timestamp() -> None:
+    events = Events.from_numpy([1] * 9, [2] * 9, [0, 0, 0, 1, 2, 2, 3, 4, 4])
+    assert [s.stop for s in aligned(events, 1)] == [3, 4, 6, 7, 9]
+    assert [s.stop for s in aligned(events, 4)] == [4, 9]
+    assert [s.stop for s in aligned(events, 100)] == [9]
+    assert list(aligned(events[:0], 5)) == []
+    assert [s.stop for s in DYGLIB.flushes(events, 4, exact=False)] == [4, 8, 9]
+    assert [s.stop for s in STRICT.lagging().flushes(events, 4, exact=False)] == [4, 9]
+
+
+def test_a_memory_does_not_see_its_own_timestamp(task: Task) -> None:
+    """Under `strict` the last query of a snapshot is answered as if it were the first."""
+    model = make_tgn(task)
+    drawn = draw(task.passes["val"], STRICT, EvaluateConfig(), strategies=("random",))
+    scores = score_pass(model, drawn, task.full_past, STRICT, 50)
+    model = make_tgn(task)
+    events = task.split.val
+    first = events[(events.time == events.time[0]).nonzero().squeeze(1)]
+    with torch.no_grad():
+        alone = torch.sigmoid(model.score(first.query(), task.full_past))
+    assert torch.allclose(scores.positive["random"][: len(first)], alone, atol=1e-6)
+
+
+def test_ranking_is_measured_when_asked_for(task: Task) -> None:
+    model = create("edgebank", GraphSpec())
+    found, _ = evaluate(model, task, DYGLIB, EvaluateConfig(candidates=9), {"train": model.state.snapshot()})
+    ranking = found["test"]["transductive"]["ranking"]
+    assert ranking["candidates"] == 9
+    assert 10 <= ranking["mrr"] <= 100
+    assert ranking["hits@1"] <= ranking["hits@3"] <= ranking["hits@10"] == 100
+
+
+def test_metrics_average_batches_and_splits_differ(task: Task) -> None:
+    drawn = draw(task.passes["test"], DYGLIB, EvaluateConfig(negatives=("random",)))
+    model = create("edgebank", GraphSpec())
+    values = measure(drawn, score_pass(model, drawn, task.full_past, DYGLIB, 200))["random"]
+    assert set(values) == {"ap", "auc", "ap_split", "auc_split"}
+    assert values["ap"] != values["ap_split"]
+
+
+def test_nobody_beats_the_ceiling() -> None:
+    source = open_dataset("synth:events=3000")
+    task = Task.of(source.dataset)
+    assert source.law is not None
+    best = ceiling(source.law, task, DYGLIB, EvaluateConfig())
+    bank = create("edgebank", GraphSpec())
+    for batch in task.split.train.batches(200):
+        bank.observe(batch, task.train_past)
+    found, _ = evaluate(bank, task, DYGLIB, EvaluateConfig(), {"train": bank.state.snapshot()})
+    for setting in ("transductive", "inductive"):
+        for kind in ("random", "historical", "inductive"):
+            assert best[setting][kind]["ap"] > found["test"][setting][kind]["ap"] + 5
+    assert best["transductive"]["random"]["ap"] > 90
+
+
+def test_unknown_protocol_names_the_nearest() -> None:
+    with pytest.raises(DsrdError, match="did you mean 'strict'"):
+        protocol("strikt")
+
+
+def test_an_empty_new_node_set_gives_no_figures(task: Task) -> None:
+    nothing = replace(task.passes["test/new"], events=task.split.test_new[:0], pool=task.split.test_new[:0])
+    bare = replace(task, passes={**task.passes, "test/new": nothing})
+    model = create("edgebank", GraphSpec())
+    found, _ = evaluate(model, bare, DYGLIB, EvaluateConfig(), {"train": model.state.snapshot()})
+    assert found["test"]["inductive"] == {}

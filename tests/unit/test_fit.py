@@ -1,0 +1,128 @@
+"""Training: early stopping, checkpoints, and runs that are cut short."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from dsrd.bench.run import evaluate_folder, train
+from dsrd.config import RunConfig
+from dsrd.data.source import Source, open_dataset
+from dsrd.errors import DsrdError
+from dsrd.evaluate.evaluator import Task
+from dsrd.train import checkpoint
+from dsrd.train.fit import Fit, Progressed, RunFolder, load_model
+
+SMALL = {"model.dim": 8, "model.time_dim": 4, "model.neighbors": 3, "model.dropout": 0.2, "train.lr": 1e-3}
+
+
+def make_run(model: str = "tgn", **settings: object) -> RunConfig:
+    base = RunConfig(dataset="synth:events=600", model=model)
+    return base.with_overrides(
+        {**SMALL, "train.epochs": 3, **{k.replace("_", ".", 1): v for k, v in settings.items()}}
+    )
+
+
+@pytest.fixture(scope="module")
+def source() -> Source:
+    return open_dataset("synth:events=600")
+
+
+@pytest.fixture(scope="module")
+def task(source: Source) -> Task:
+    return Task.of(source.dataset)
+
+
+def test_better_means_both_metrics() -> None:
+    progressed = Progressed()
+    judged = []
+    for epoch, (ap, auc) in enumerate([(80, 80), (81, 79), (80, 80), (82, 81), (81, 90), (99, 80)], start=1):
+        progressed.epoch = epoch
+        judged.append(progressed.judge(ap, auc, patience=2))
+    assert judged == [True, False, True, True, False, False]  # a tie counts, one metric alone does not
+    assert (progressed.best_epoch, progressed.best_ap, progressed.waited, progressed.finished) == (4, 82, 2, True)
+
+
+class KilledError(Exception):
+    pass
+
+
+def kill_after(calls: int):  # noqa: ANN201
+    """Progress that ends the process, so to speak, after so many reports."""
+    left = calls
+
+    def report(what: str, done: int, total: int) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise KilledError(what)
+
+    return report
+
+
+@pytest.mark.parametrize("model", ["tgn", "graphmixer"])
+@pytest.mark.parametrize("calls", [1, 4, 9])
+def test_a_killed_run_ends_in_the_same_weights(
+    model: str, calls: int, task: Task, source: Source, tmp_path: Path
+) -> None:
+    run = make_run(model, train_batch_size=50)
+    whole, cut = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "cut")
+    first = train(run, whole, source, task)
+    with pytest.raises(KilledError):
+        train(run, cut, source, task, kill_after(calls))
+    torch.manual_seed(12345)  # another process, another generator
+    second = train(run, cut, source, task)
+    assert first["results"] == second["results"]
+    for file in ("best.safetensors", "last.safetensors"):
+        ours, _ = checkpoint.load(whole.path / file)
+        theirs, _ = checkpoint.load(cut.path / file)
+        assert ours.keys() == theirs.keys()
+        for group, tensors in ours.items():
+            assert all(torch.equal(value, theirs[group][name]) for name, value in tensors.items()), (file, group)
+
+
+def test_a_finished_run_is_not_trained_again(task: Task, source: Source, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    record = train(make_run(), folder, source, task)
+    written = folder.best.read_bytes(), folder.last.read_bytes()
+    again = train(make_run(), folder, source, task)
+    assert again["results"] == record["results"]
+    assert (folder.best.read_bytes(), folder.last.read_bytes()) == written
+    assert json.loads(folder.record.read_text())["results"] == record["results"]
+    assert len((folder.path / "log.jsonl").read_text().splitlines()) == 3
+
+
+def test_evaluating_a_folder_repeats_the_record(task: Task, source: Source, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    record = train(make_run(), folder, source, task)
+    assert evaluate_folder(folder, folder.config(), source, task)["results"] == record["results"]
+    strict = evaluate_folder(folder, replace(folder.config(), protocol="strict"), source, task)
+    assert strict["protocol"] == "strict"
+    assert strict["results"] != record["results"]
+
+
+def test_minutes_end_a_run_and_patience_too(task: Task) -> None:
+    assert Fit(make_run(train_minutes=1e-9, train_epochs=50), task)().epoch == 1
+    hasty = Fit(make_run(train_lr=1.0, train_patience=1, train_epochs=50), task)()
+    assert hasty.finished
+    assert hasty.epoch == hasty.best_epoch + 1 < 50
+
+
+def test_foreign_folders_and_checkpoints_are_refused(task: Task, source: Source, tmp_path: Path) -> None:
+    tgn, other = RunFolder(tmp_path / "tgn"), RunFolder(tmp_path / "graphmixer")
+    train(make_run("tgn", train_epochs=1), tgn, source, task)
+    train(make_run("graphmixer", train_epochs=1), other, source, task)
+    with pytest.raises(DsrdError, match=r"another train\.lr \(0\.001, not 0\.01\); choose another --out"):
+        train(make_run("tgn", train_epochs=1, train_lr=0.01), tgn, source, task)
+    with pytest.raises(DsrdError, match="was trained on other data"):
+        load_model(tgn, tgn.config(), Task.of(open_dataset("synth:events=700").dataset))
+    other.best.write_bytes(tgn.best.read_bytes())
+    with pytest.raises(DsrdError, match="holds a tgn, not a graphmixer"):
+        load_model(other, other.config(), task)
+    tgn.best.write_bytes(tgn.best.read_bytes()[:1000])
+    with pytest.raises(DsrdError, match="not a dsrd checkpoint, or a damaged one"):
+        load_model(tgn, tgn.config(), task)

@@ -108,7 +108,7 @@ def settings_page() -> str:
         "`run.with_overrides({KEY: VALUE})`. A wrong key is refused with the nearest right one.\n",
         "## The run\n",
         settings_table(RunConfig, only=("preset", "seed")),
-        "The data set, the model and the protocol have options of their own: `--dataset`, `--model`, `--protocol`.\n",
+        "Data set, model and protocol have options of their own: `--dataset`, `--model`, `--protocol`.\n",
     ]
     for part, config in PARTS.items():
         parts += [f"## `{part}`\n", f"{_summary(config)}\n", settings_table(config, f"{part}.")]

@@ -1,4 +1,4 @@
-"""EdgeBank learns nothing: its numbers come out as published only if split, negatives, batches, means are right."""
+"""EdgeBank learns nothing: published numbers come out only if split, negatives, batches and means are right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The command line: `dsrd demo | data | models | train | evaluate | predict | bench`."""
+"""The command line: `dsrd demo | data | models | train | evaluate | predict | bench`.
+
+Commands import what they need when they run: torch alone takes seconds, and `--help` or a typing error should not.
+"""
 
 from dsrd.cli.main import main
 

@@ -2,68 +2,73 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import typer
 
-from dsrd.config import DataConfig, overridden
-from dsrd.errors import DsrdError
+from dsrd.config import DataConfig, RunConfig, overridden
+from dsrd.errors import DsrdError, unknown
 
 DatasetName = Annotated[
     str,
     typer.Option(
-        "--dataset",
-        "-d",
-        help="A name from `dsrd data list`, a path to a CSV or Parquet file, or synth[:events=5000,...].",
+        "--dataset", "-d", metavar="DATA", help="Name, path, or synth:events=5000,...", show_default=False
     ),
 ]
+ModelName = Annotated[
+    str | None,
+    typer.Option("--model", "-m", metavar="MODEL", help="From `dsrd models`.", show_default="the first there"),
+]
+Protocol = Annotated[str, typer.Option("--protocol", metavar="NAME", help="dyglib (as published) or strict.")]
+Preset = Annotated[str, typer.Option("--preset", metavar="NAME", help="Settings: published or default.")]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Of weights, dropout, training negatives.")]
 DataDir = Annotated[
     Path | None,
-    typer.Option("--data-dir", help="Folder of data sets by name; also $DSRD_DATA.", show_default=False),
+    typer.Option("--data-dir", metavar="DIR", help="Folder of data sets by name.", show_default="$DSRD_DATA"),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on the last line of standard output.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, on the last line.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
-        "--set",
-        help="Override a setting: train.epochs=5, model.dropout=0.2, ... (repeatable).",
-        show_default=False,
+        "--set", metavar="KEY=VALUE", help="train.epochs=5, model.dropout=0.2 (repeatable).", show_default=False
     ),
 ]
-Threads = Annotated[int, typer.Option("--threads", min=0, help="CPU threads to use; 0: as many as torch takes.")]
+Threads = Annotated[int, typer.Option("--threads", metavar="N", help="CPU threads; 0: torch decides.")]
 Results = Annotated[
     str,
-    typer.Option(
-        "--results",
-        help="File that gets one JSON line per run; 'none' for no file.",
-        show_default="beside the run",
-    ),
+    typer.Option("--results", metavar="FILE", help="Gets a JSON line, or none.", show_default="beside the run"),
 ]
-Source = Annotated[str | None, typer.Option("--source", help="Column of who acted.", show_default="source")]
+Source = Annotated[
+    str | None, typer.Option("--source", metavar="COLUMN", help="Who acted.", show_default="source")
+]
 Target = Annotated[
-    str | None, typer.Option("--target", help="Column of whom it concerned.", show_default="target")
+    str | None, typer.Option("--target", metavar="COLUMN", help="Whom it concerned.", show_default="target")
 ]
 Time = Annotated[
-    str | None, typer.Option("--time", help="Column of when: numbers or ISO dates.", show_default="time")
+    str | None, typer.Option("--time", metavar="COLUMN", help="When: numbers, ISO dates.", show_default="time")
 ]
 Features = Annotated[
     list[str] | None,
-    typer.Option(
-        "--features", help="Feature columns, by name or pattern such as 'f_*' (repeatable).", show_default=False
-    ),
+    typer.Option("--features", metavar="COLUMN", help="Features: a name or 'f_*' (repeatable).", show_default=False),
 ]
-Label = Annotated[str | None, typer.Option("--label", help="Column of labels.", show_default=False)]
+Label = Annotated[
+    str | None, typer.Option("--label", metavar="COLUMN", help="Labels of the events.", show_default=False)
+]
 Format = Annotated[
-    str | None, typer.Option("--format", help="csv, parquet, dyglib or dyglib-raw.", show_default="found out")
+    str | None,
+    typer.Option("--format", metavar="NAME", help="csv, parquet, dyglib, dyglib-raw.", show_default="found out"),
 ]
 Bipartite = Annotated[
     bool | None,
-    typer.Option(
-        "--bipartite/--one-mode", help="Sources and targets are two kinds of nodes.", show_default="found out"
-    ),
+    typer.Option("--bipartite/--one-mode", help="Two kinds of nodes, or one.", show_default="found out"),
 ]
+
+
+def examples(*commands: str) -> str:
+    """The end of a command's help: what to type."""
+    return "\b\nExamples:\n" + "\n".join(f"  {command}" for command in commands)
 
 
 def data_config(
@@ -93,12 +98,29 @@ def settings(given: list[str] | None) -> dict[str, str]:
     found: dict[str, str] = {}
     for word in given or ():
         key, equals, value = word.partition("=")
-        if not equals or not key:
+        if not equals or not key.strip():
             raise DsrdError(f"--set {word}: expected key=value, for example --set train.epochs=5")
+        if key.strip() in found:
+            raise DsrdError(f"--set {key.strip()}: given twice; keep one")
         found[key.strip()] = value.strip()
     return found
 
 
+def with_settings(run: RunConfig, given: dict[str, str]) -> RunConfig:
+    """The run with `--set` applied; a key that nothing has is an error with the nearest one that exists."""
+    from dsrd.models import model_class
+
+    known = [*run.keys(), *(f"model.{entry.name}" for entry in fields(model_class(run.model).Config))]
+    for key in given:
+        if key not in known:
+            raise unknown("setting", key, known)
+    return run.with_overrides(given)
+
+
 def use_threads(count: int) -> None:
+    import torch
+
+    if count < 0:
+        raise DsrdError(f"--threads {count}: give 1 or more, or 0 to let torch decide")
     if count:
         torch.set_num_threads(count)

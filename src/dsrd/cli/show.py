@@ -2,89 +2,147 @@
 
 from __future__ import annotations
 
-import json
+import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich import box
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.table import Table
+from rich.text import Text
 
-from dsrd.evaluate.evaluator import Progress as Report
+from dsrd.files import json_text
 
-errors = Console(stderr=True)
-output = Console()
+Report: TypeAlias = Callable[[str, int, int], None]
 PATIENCE = 1.0  # seconds before a bar appears: what is over sooner needs none
+PIPE_WIDTH = 200  # columns of a table that goes to a file or another program: nothing is cut off there
+KINDS = ("random", "historical", "inductive")
+
+
+class _Patient(Progress):
+    """Bars that appear only when the work takes long enough to wonder about, and only before a person."""
+
+    def __init__(self, *columns: str | ProgressColumn) -> None:
+        self.began = time.monotonic()
+        console = Console(stderr=True)
+        super().__init__(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        if time.monotonic() - self.began >= PATIENCE:
+            yield from super().get_renderables()
+
+
+class _Clock(ProgressColumn):
+    """What is done of how much, the time taken, and the time left where it can be guessed."""
+
+    def render(self, task: Task) -> Text:
+        taken = _duration(task.elapsed or 0)
+        if not task.total:
+            return Text(taken)
+        left = f", {_duration(task.time_remaining)} left" if task.time_remaining is not None else ""
+        return Text(f"{int(task.completed):,}/{int(task.total):,}  {taken}{left}")
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 @contextmanager
 def bar() -> Iterator[Report]:
-    """A progress bar fed by (what, done, total); a new `what` starts over."""
-    columns = (TextColumn("{task.description:<24}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    began = time.monotonic()
-    with Progress(*columns, console=errors, transient=True) as progress:
-        task = progress.add_task("", visible=False)
+    """A progress bar fed by (what, done, total); a new `what` starts over, a total of 0 only shows life."""
+    with _Patient(TextColumn("{task.description}"), BarColumn(bar_width=20), _Clock()) as progress:
+        task = progress.add_task("", total=None)
         label = ""
 
         def report(what: str, done: int, total: int) -> None:
             nonlocal label
             if what != label:
                 label = what
-                progress.reset(task, description=what, total=total)
-            progress.update(task, completed=done, total=total, visible=time.monotonic() - began > PATIENCE)
+                progress.reset(task, description=what, total=total or None)
+            progress.update(task, completed=done, total=total or None)
 
         yield report
 
 
 @contextmanager
-def download_bar(name: str) -> Iterator[Any]:
+def download_bar(name: str) -> Iterator[Callable[[int, int | None], None]]:
     """A progress bar in bytes, fed by (there, expected)."""
-    with Progress(
-        TextColumn(name), BarColumn(), DownloadColumn(), TimeRemainingColumn(), console=errors
-    ) as progress:
-        task = progress.add_task(name, total=None)
+    with _Patient(TextColumn("{task.description}"), BarColumn(bar_width=20), DownloadColumn()) as progress:
+        task = progress.add_task(name.rpartition("/")[2], total=None)
         yield lambda there, expected: progress.update(task, completed=there, total=expected)
 
 
 def note(*lines: str) -> None:
     """Say something on standard error."""
     for line in lines:
-        errors.print(line, highlight=False, markup=False, soft_wrap=True)
+        print(line, file=sys.stderr)
+
+
+def line(text: str) -> None:
+    """A result in words, on standard output."""
+    print(text, flush=True)
 
 
 def as_json(value: Any) -> None:
     """One object on one line, the last of standard output."""
-    print(json.dumps(value), flush=True)
+    line(json_text(value))
 
 
-def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
-    """Print a table; numbers stand right."""
-    shown = Table(title=title, title_justify="left")
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print a table; numbers stand right, words left."""
+    cells = [list(row) for row in rows]
+    shown = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     for number, column in enumerate(columns):
-        shown.add_column(column, justify="left" if number == 0 else "right")
-    for row in rows:
-        shown.add_row(*(_cell(value) for value in row))
-    output.print(shown)
+        words = any(isinstance(row[number], str) and not _is_figure(row[number]) for row in cells)
+        shown.add_column(column, justify="left" if words or not number else "right", overflow="fold")
+    for row in cells:
+        shown.add_row(*(Text(_cell(value)) for value in row))
+    console = Console()
+    (console if console.is_terminal else Console(width=PIPE_WIDTH)).print(shown)
+
+
+def figures(title: str, values: Mapping[str, Any]) -> None:
+    """Nested figures as a table with one row each."""
+    table(title, ["", "value"], list(_flat(values)))
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        label = prefix + key.replace("_", " ")
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{label}: ")
+        elif isinstance(value, float):
+            yield label, f"{value:,.4g}" if abs(value) < 1e5 else f"{value:,.0f}"
+        elif isinstance(value, list | tuple):
+            yield label, ", ".join(map(str, value)) or None
+        else:
+            yield label, value
 
 
 def _cell(value: Any) -> str:
     if value is None:
         return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, float):
-        return f"{value:.2f}"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+        return f"{value:,.2f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def results(title: str, rows: dict[str, dict[str, Any]]) -> None:
+def _is_figure(text: str) -> bool:
+    return all(letter in "0123456789.,%-/ e+" for letter in text)
+
+
+def results(title: str, rows: Mapping[str, Mapping[str, Any]]) -> None:
     """A table of test results: one row per model and setting, AP / AUC per kind of negatives."""
-    kinds = [
-        kind
-        for kind in ("random", "historical", "inductive")
-        if any(kind in setting for found in rows.values() for setting in found.values())
-    ]
-    ranked = any("ranking" in setting for found in rows.values() for setting in found.values())
+    settings = [setting for found in rows.values() for setting in found.values()]
+    kinds = [kind for kind in KINDS if any(kind in setting for setting in settings)]
+    ranked = any("ranking" in setting for setting in settings)
     columns = ["model", "setting", *kinds, *(["MRR / Hits@10"] if ranked else [])]
     lines = []
     for name, found in rows.items():
@@ -95,5 +153,7 @@ def results(title: str, rows: dict[str, dict[str, Any]]) -> None:
     table(title, columns, lines)
 
 
-def _both(values: dict[str, float], first: str, second: str) -> str:
-    return f"{values[first]:.2f} / {values[second]:.2f}" if first in values else "-"
+def _both(values: Mapping[str, float | None], first: str, second: str) -> str | None:
+    """Two figures in one cell; none where there were no events to measure on."""
+    shown = [values.get(first), values.get(second)]
+    return None if None in shown else " / ".join(f"{value:.2f}" for value in shown)

@@ -36,8 +36,9 @@ def read_pairs(path: Path, config: DataConfig, dataset: Dataset) -> tuple[Query,
 
 def _table(path: Path, config: DataConfig) -> tuple[pa.Table, parse.Origin]:
     """The columns that matter and are there; in a CSV file kept letter by letter."""
-    origin = parse.parquet_origin(path) if _is_parquet(path) else parse.csv_origin(path)
-    head = None if _is_parquet(path) else parse.csv_head(path)
+    parquet = path.suffix.lower() in (".parquet", ".pq")
+    origin = parse.parquet_origin(path) if parquet else parse.csv_origin(path)
+    head = None if parquet else parse.csv_head(path)
     available = parse.parquet_schema(path).names if head is None else head.names
     for option in ("source", "target"):
         column = getattr(config, option)
@@ -49,10 +50,6 @@ def _table(path: Path, config: DataConfig) -> tuple[pa.Table, parse.Origin]:
     if head is None:
         return parse.read_parquet(path, wanted), origin
     return parse.read_csv(path, head, only=wanted, text=wanted), origin
-
-
-def _is_parquet(path: Path) -> bool:
-    return path.suffix.lower() in (".parquet", ".pq")
 
 
 class _Newcomers:

@@ -1,4 +1,4 @@
-"""Learning on dynamic graphs: streams of timestamped interactions, one protocol for all models.
+"""Learning on dynamic graphs: streams of timestamped interactions, measured by one protocol.
 
 >>> import dsrd
 >>> data = dsrd.synth(dsrd.SynthConfig(events=1000))  # or dsrd.load("calls.csv"), dsrd.from_frame(frame)

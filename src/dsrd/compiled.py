@@ -11,13 +11,5 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def compiled(function: F) -> F:
-    """Compile a loop over numpy arrays to machine code at its first call; kept on disk between processes.
-
-    >>> @compiled
-    ... def total(values):
-    ...     result = 0.0
-    ...     for value in values:
-    ...         result += value
-    ...     return result
-    """
+    """Compile a loop over numpy arrays to machine code at its first call; kept on disk between processes."""
     return cast(F, numba.njit(cache=True, nogil=True)(function))

@@ -15,6 +15,7 @@ from dsrd.errors import DsrdError, unknown
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+Negatives = Literal["random", "historical", "inductive"]
 C = TypeVar("C", bound="DataclassInstance")
 
 
@@ -33,7 +34,7 @@ class DataConfig:
     time: str = "time"  # column of when: a number, or an ISO date
     features: tuple[str, ...] = ()  # columns of features, by name or pattern
     label: str | None = None  # column of labels
-    bipartite: bool | None = None  # sources and targets are two kinds of nodes; none: found out
+    bipartite: bool | None = None  # two kinds of nodes; none: as the file or the catalogue says, else one kind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +62,7 @@ class EvaluateConfig:
     """How a model is measured. The defaults are the published protocol's."""
 
     batch_size: int = 200  # events scored at once; under dyglib also the batches that metrics average over
-    negatives: tuple[Literal["random", "historical", "inductive"], ...] = ("random", "historical", "inductive")
+    negatives: tuple[Negatives, ...] = ("random", "historical", "inductive")  # which kinds
     order: Literal["py37", "py38", "fast"] = "py37"  # of historical and inductive candidates; py37: as published
     candidates: int = 0  # targets ranked against the true one for MRR and Hits@k; 0: none
 

@@ -98,6 +98,12 @@ class Events:
     def to(self, device: torch.device | str) -> Events:
         return Events(self.src.to(device), self.dst.to(device), self.time.to(device), self.id.to(device))
 
+    @staticmethod
+    def cat(*pieces: Events) -> Events:
+        """Pieces that follow each other in time, as one."""
+        columns = zip(*((piece.src, piece.dst, piece.time, piece.id) for piece in pieces), strict=True)
+        return Events(*(torch.cat(column) for column in columns))
+
     def batches(self, size: int) -> Iterator[Events]:
         """Chronological pieces of `size` events; the last may be shorter."""
         for start in range(0, len(self), size):

@@ -9,7 +9,7 @@ import math
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,8 @@ def append_line(path: Path, line: str) -> None:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fsync(file.fileno())
         except OSError as error:
-            file.truncate(end)
+            with suppress(OSError):
+                file.truncate(end)
             if _is_full(error, path.parent):
                 raise _full(path) from error
             raise

@@ -155,3 +155,12 @@ def test_a_live_past_refuses_what_comes_late() -> None:
 def test_unknown_sampling_is_named() -> None:
     with pytest.raises(DsrdError, match="did you mean 'uniform'"):
         Past(Events.from_numpy([1], [2], [1.0])).sample("unifrom", torch.tensor([1]), torch.tensor([2.0]), 1)  # type: ignore[arg-type]
+
+
+def test_features_of_a_live_past_keep_their_width() -> None:
+    live = Live()
+    live.append(Events.from_numpy([1], [2], [1.0], id=[1]), torch.ones(1, 2))
+    live.append(Events.from_numpy([1], [2], [2.0], id=[2]))
+    assert live.edge_x(torch.tensor([0, 1, 2])).tolist() == [[0, 0], [1, 1], [0, 0]]
+    with pytest.raises(DsrdError, match="the same columns throughout"):
+        live.append(Events.from_numpy([1], [2], [3.0], id=[3]), torch.ones(1, 3))

@@ -6,12 +6,13 @@ from typing import Annotated
 
 import typer
 
-from dsrd.bench import run as runner
-from dsrd.bench.speed import speed as measured
 from dsrd.cli import options, show
 from dsrd.config import RunConfig
+from dsrd.errors import DsrdError
 
-app = typer.Typer(help="Measure.", no_args_is_help=True, rich_markup_mode=None)
+EXAMPLES = options.examples("dsrd bench speed --dataset synth:events=5000 --repeats 3")
+
+app = typer.Typer(epilog=EXAMPLES, no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.callback()
@@ -19,30 +20,43 @@ def _group() -> None:
     """Measure how fast models are."""
 
 
-@app.command()
+@app.command(epilog=EXAMPLES)
 def speed(
     dataset: options.DatasetName,
-    model: Annotated[str, typer.Option("--model", "-m", help="A name from `dsrd models`.")],
-    protocol: Annotated[str, typer.Option("--protocol", help="dyglib or strict.")] = "dyglib",
-    batches: Annotated[int, typer.Option("--batches", min=0, help="Time only so many batches; 0: all.")] = 0,
-    repeats: Annotated[int, typer.Option("--repeats", min=1, help="Epochs timed; the median counts.")] = 1,
+    model: options.ModelName = None,
+    protocol: options.Protocol = "dyglib",
+    preset: options.Preset = "published",
+    batches: Annotated[int, typer.Option("--batches", metavar="N", help="Time only so many; 0: all.")] = 0,
+    repeats: Annotated[int, typer.Option("--repeats", metavar="N", help="Epochs; the median counts.")] = 1,
     set_: options.Settings = None,
     json: options.Json = False,
     data_dir: options.DataDir = None,
     threads: options.Threads = 1,
 ) -> None:
-    """Time a training epoch and 1,000 evaluated pairs of a model, on one thread unless told otherwise."""
+    """Time a training epoch and 1,000 evaluated pairs.
+
+    The stream is the one the model is meant for; one thread is used unless told otherwise.
+    """
+    from dsrd.bench import run as runner
+    from dsrd.bench.speed import speed as measured
+    from dsrd.models import DEFAULT
+
     options.use_threads(threads)
-    run = RunConfig(dataset=dataset, model=model, protocol=protocol).with_overrides(options.settings(set_))
-    _, task = runner.prepare(run, data_dir)
+    for option, value, least in (("--batches", batches, 0), ("--repeats", repeats, 1)):
+        if value < least:
+            raise DsrdError(f"{option} {value}: give {least} or more")
+    run = RunConfig(dataset=dataset, model=model or DEFAULT, preset=preset, protocol=protocol)
+    run = options.with_settings(run, options.settings(set_))
     with show.bar() as progress:
+        _, task = runner.prepare(run, data_dir, progress)
         found = measured(run, task, batches=batches, repeats=repeats, progress=progress)
     if json:
         show.as_json(found)
         return
-    timing = found["timing"]
+    timing, machine = found["timing"], found["machine"]
+    threads_used = f"{machine['threads']} thread{'s' if machine['threads'] > 1 else ''}"
     show.table(
-        f"{model} on {found['dataset']}, {found['machine']['threads']} thread(s), load {found['machine']['load']}",
+        f"{run.model} on {found['dataset']}, {threads_used}, load of the machine {machine['load']}",
         ["seconds per epoch", "events per second", "seconds per 1,000 pairs", "peak MB"],
         [
             [

@@ -2,48 +2,60 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dsrd.cli import options, show
-from dsrd.config import overridden
-from dsrd.data import catalog
-from dsrd.data.convert import write
-from dsrd.data.describe import describe as described
-from dsrd.data.fetch import fetch as fetched
-from dsrd.data.read import data_folders
-from dsrd.data.source import open_dataset
-from dsrd.data.synthetic import SynthConfig
-from dsrd.data.synthetic import synth as drawn
-from dsrd.evaluate.audit import audit as audited
+from dsrd.config import DataConfig, overridden
+from dsrd.errors import DsrdError
+
+if TYPE_CHECKING:
+    from dsrd.data.dataset import Dataset
 
 app = typer.Typer(
-    help="Look at streams, check them, convert them, get them.", no_args_is_help=True, rich_markup_mode=None
+    help="Look at streams, check, convert and get them.",
+    epilog=options.examples("dsrd data list", "dsrd data describe calls.csv --time when"),
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A catalogue name, a path, or synth[:key=value,...].")]
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A data set's name, a path, or synth:events=5000.")]
+Out = Annotated[Path, typer.Argument(metavar="OUT", help="A .csv or .parquet file, or a folder.")]
 
 
-@app.command("list")
+@app.command("list", epilog=options.examples("dsrd data list"))
 def list_(json: options.Json = False, data_dir: options.DataDir = None) -> None:
-    """List the benchmark data sets: what they are, how large, and whether a copy is here."""
+    """List the benchmark data sets and which of them are here."""
+    from dsrd.data import catalog
+    from dsrd.data.read import data_folders
+
     folders = data_folders(data_dir)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for spec in catalog.SPECS.values():
         here = next((folder / spec.name for folder in folders if (folder / spec.name).is_dir()), None)
         rows.append({**asdict(spec), "here": None if here is None else str(here)})
     if json:
         show.as_json({"datasets": rows})
         return
-    columns = ["name", "title", "domain", "nodes", "events", "edge_dim", "timestamps", "clock", "here"]
-    cells = [[{**row, "here": "yes" if row["here"] else "no"}[column] for column in columns] for row in rows]
-    show.table("benchmark data sets", columns, cells)
-    show.note("also: synth (drawn on the spot), or the path of your own CSV or Parquet file")
+    columns = ["name", "domain", "nodes", "events", "edge_dim", "timestamps", "clock"]
+    titles = ["name", "domain", "nodes", "events", "features", "times", "clock", "here"]
+    cells = [[*(row[column] for column in columns), row["here"] is not None] for row in rows]
+    show.table("benchmark data sets", titles, cells)
+    show.note(
+        f"here: in {' or '.join(map(str, folders))}",
+        "get one with `dsrd data fetch NAME`, or use synth (drawn on the spot) or a file of your own",
+    )
 
 
-@app.command()
+@app.command(
+    epilog=options.examples(
+        "dsrd data describe uci", "dsrd data describe calls.csv --source caller --target callee --time when"
+    )
+)
 def describe(
     name: Name,
     json: options.Json = False,
@@ -56,29 +68,32 @@ def describe(
     format: options.Format = None,
     bipartite: options.Bipartite = None,
 ) -> None:
-    """Count what a stream holds, and compare a benchmark's copy with the published figures."""
+    """Count what a stream holds; check a benchmark's copy."""
+    from dsrd.data import catalog
+    from dsrd.data.describe import describe as described
+
     config = options.data_config(source, target, time, features, label, format, bipartite)
-    dataset = open_dataset(name, config, data_dir).dataset
-    found = described(dataset)
+    with show.bar() as progress:
+        dataset = _read(name, config, data_dir, progress)
+        progress("counting", 0, 0)
+        found = described(dataset)
     spec = catalog.get(dataset.name)
     differences = catalog.check(dataset, spec) if spec else []
     if json:
-        show.as_json({"name": dataset.name, **found, "notes": list(dataset.notes), "differences": differences})
+        show.as_json({**found, "differences": differences})
         return
-    show.table(dataset.name, ["", "value"], _flat(found))
+    show.figures(dataset.name, {key: value for key, value in found.items() if key not in ("name", "notes")})
     show.note(*dataset.notes)
     if spec:
         show.note(*(differences or [f"agrees with the published {spec.title}"]))
 
 
-@app.command()
+@app.command(epilog=options.examples("dsrd data audit uci", "dsrd data audit calls.csv --order fast --json"))
 def audit(
     name: Name,
     json: options.Json = False,
     data_dir: options.DataDir = None,
-    order: Annotated[
-        str, typer.Option("--order", help="Of negatives: py37 (as published), py38 or fast.")
-    ] = "py37",
+    order: Annotated[str, typer.Option("--order", metavar="NAME", help="Draw as py37, py38 or fast.")] = "py37",
     source: options.Source = None,
     target: options.Target = None,
     time: options.Time = None,
@@ -87,20 +102,47 @@ def audit(
     format: options.Format = None,
     bipartite: options.Bipartite = None,
 ) -> None:
-    """Say what a score on this stream can mean: true negatives, ceilings, leaks through time and order."""
+    """Say what a score on a stream can mean.
+
+    For each kind of negatives: the share that is true after all, and the ceiling, the score of an oracle that
+    knows every true edge. Then leaks through time and the order of rows, repetition, and new nodes.
+    """
+    from dsrd.evaluate.audit import audit as audited
+
     config = options.data_config(source, target, time, features, label, format, bipartite)
-    dataset = open_dataset(name, config, data_dir).dataset
-    found = audited(dataset.name, dataset.events, order=order)  # type: ignore[arg-type]
+    with show.bar() as progress:
+        dataset = _read(name, config, data_dir, progress)
+        try:
+            found = audited(dataset.name, dataset.events, order=order, progress=progress)  # type: ignore[arg-type]
+        except DsrdError as error:
+            raise DsrdError(f"{name}: {error}") from error
     if json:
         show.as_json(found)
     else:
-        show.table(f"audit of {dataset.name}", ["", "value"], _flat(found))
+        _show_audit(found)
 
 
-@app.command()
+def _show_audit(found: Mapping[str, Any]) -> None:
+    columns = ["true_at_that_time", "equal_to_positive", "ceiling_ap", "ceiling_auc"]
+    rows = []
+    for setting, kinds in found["negatives"].items():
+        for kind, figures in kinds.items():
+            shares = [f"{100 * figures[column]:.2f}" if figures else None for column in columns[:2]]
+            scores = [figures[column] if figures else None for column in columns[2:]]
+            rows.append([setting, kind, *shares, *scores])
+    titles = ["setting", "negatives", "% true then", "% the positive", "ceiling AP", "ceiling AUC"]
+    show.table(f"{found['dataset']}: negatives of the published test", titles, rows)
+    others = ("seen_timestamp_share", "grouping", "repetition", "new_nodes", "split")
+    show.figures(f"{found['dataset']}: time, order, repetition", {key: found[key] for key in others})
+    show.note("ceiling: the score of an oracle that knows every true edge")
+
+
+@app.command(
+    epilog=options.examples("dsrd data convert uci uci.parquet", "dsrd data convert calls.csv calls --time when")
+)
 def convert(
     name: Name,
-    out: Annotated[Path, typer.Argument(help="A .csv or .parquet file, or a folder for the benchmark layout.")],
+    out: Out,
     json: options.Json = False,
     data_dir: options.DataDir = None,
     source: options.Source = None,
@@ -111,70 +153,96 @@ def convert(
     format: options.Format = None,
     bipartite: options.Bipartite = None,
 ) -> None:
-    """Write a stream in another format."""
+    """Write a stream in another format.
+
+    The end of OUT decides: .csv, .parquet, or none of them for a folder in the layout of the benchmarks.
+    """
+    from dsrd.data.convert import check_target, write
+
     config = options.data_config(source, target, time, features, label, format, bipartite)
-    dataset = open_dataset(name, config, data_dir).dataset
-    notes = (*dataset.notes, *write(dataset, out))
+    check_target(out)
+    with show.bar() as progress:
+        dataset = _read(name, config, data_dir, progress)
+        progress(f"writing {out.name}", 0, 0)
+        notes = (*dataset.notes, *write(dataset, out))
     _written(out, len(dataset.events), notes, json)
 
 
-@app.command()
+@app.command(
+    epilog=options.examples("dsrd data fetch uci", "dsrd data fetch https://example.org/calls.csv --to data")
+)
 def fetch(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A catalogue name, or the address of a file.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="From `dsrd data list`, or the address of a file.")],
     to: Annotated[
-        Path | None, typer.Option("--to", help="Folder to put it in.", show_default="the first data folder")
+        Path | None,
+        typer.Option("--to", metavar="DIR", help="Folder to put it in.", show_default="first data folder"),
     ] = None,
     sha256: Annotated[
-        str | None, typer.Option("--sha256", help="Checksum to insist on.", show_default=False)
+        str | None, typer.Option("--sha256", metavar="HEX", help="Checksum to insist on.", show_default=False)
     ] = None,
     json: options.Json = False,
     data_dir: options.DataDir = None,
 ) -> None:
-    """Download a benchmark data set; an interrupted download goes on where it stopped."""
+    """Download a benchmark data set, or any file.
+
+    An interrupted download goes on where it stopped when the same command is given again.
+    """
+    from dsrd.data import catalog
+    from dsrd.data.fetch import fetch as fetched
+    from dsrd.data.read import data_folders
+
     what = name if "://" in name else catalog.find(name)
     with show.download_bar(name) as progress:
         place = fetched(what, to or data_folders(data_dir)[0], sha256=sha256, progress=progress)
     if json:
         show.as_json({"path": str(place)})
     else:
-        show.output.print(str(place), highlight=False, soft_wrap=True)
+        show.line(str(place))
 
 
-@app.command()
+@app.command(
+    epilog=options.examples(
+        "dsrd data synth stream.csv --set events=100000 --set seed=1",
+        "dsrd data synth shop --set bipartite=true --set snapshots=50 --set edge_dim=4",
+    )
+)
 def synth(
-    out: Annotated[Path, typer.Argument(help="A .csv or .parquet file, or a folder for the benchmark layout.")],
+    out: Out,
     set_: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set", help="events=100000, nodes=, bipartite=true, snapshots=, days=, seed=, ... (repeatable)."
-        ),
+        typer.Option("--set", metavar="KEY=VALUE", help="events=20000, nodes=500, ...", show_default=False),
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Draw a synthetic stream (gradual and bursty pairs, closure, daily rhythm, newcomers) and write it."""
+    """Draw a synthetic stream and write it.
+
+    Gradual and bursty pairs, triadic closure, a daily rhythm, newcomers; the same seed draws the same stream.
+    """
+    from dsrd.data.convert import check_target, write
+    from dsrd.data.synthetic import SynthConfig
+    from dsrd.data.synthetic import synth as drawn
+
     law = overridden(SynthConfig(), options.settings(set_))
-    dataset = drawn(law)
-    notes = write(dataset, out)
+    check_target(out)
+    with show.bar() as progress:
+        progress(f"drawing {law.events:,} events", 0, 0)
+        dataset = drawn(law)
+        progress(f"writing {out.name}", 0, 0)
+        notes = write(dataset, out)
     settings = " ".join(f"{field.name}={getattr(law, field.name)}" for field in fields(law))
     _written(out, len(dataset.events), (*notes, f"drawn with {settings}"), json)
+
+
+def _read(name: str, config: DataConfig, data_dir: Path | None, progress: show.Report) -> Dataset:
+    from dsrd.data.source import open_dataset
+
+    progress(f"reading {Path(name).name}", 0, 0)
+    return open_dataset(name, config, data_dir).dataset
 
 
 def _written(out: Path, events: int, notes: tuple[str, ...], json: bool) -> None:
     if json:
         show.as_json({"path": str(out), "events": events, "notes": list(notes)})
     else:
-        show.output.print(f"{out}: {events:,} events", highlight=False, soft_wrap=True)
+        show.line(f"{out}: {events:,} events")
         show.note(*notes)
-
-
-def _flat(values: dict[str, Any], prefix: str = "") -> list[list[Any]]:
-    """Nested figures as rows of a table."""
-    rows: list[list[Any]] = []
-    for key, value in values.items():
-        if isinstance(value, dict):
-            rows += _flat(value, f"{prefix}{key} ")
-        elif isinstance(value, float):
-            rows.append([prefix + key, f"{value:,.4g}" if abs(value) < 1e5 else f"{value:,.0f}"])
-        else:
-            rows.append([prefix + key, ", ".join(map(str, value)) if isinstance(value, list | tuple) else value])
-    return rows

@@ -3,32 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from textwrap import fill
 from typing import Any
 
 from dsrd.cli import options, show
-from dsrd.models import GraphSpec, create, model_class, names
+
+EXAMPLES = options.examples("dsrd models", "dsrd models --json")
 
 
 def models(json: options.Json = False) -> None:
-    """List the models: where they come from, what they read, what state they keep, their settings."""
-    rows = [_row(name) for name in names()]
+    """List the models, what they read and their settings."""
+    from dsrd.models import DEFAULT, names
+
+    rows = [{**_row(name), "default": name == DEFAULT} for name in names()]
     if json:
         show.as_json({"models": rows})
         return
-    show.table(
-        "models",
-        ["name", "paper", "reads", "state bytes/node", "parameters"],
-        [
-            [row["name"], row["paper"], row["reads"], row["state_bytes_per_node"], row["parameters"]]
-            for row in rows
-        ],
-    )
+    columns = ["name", "paper", "parameters", "state_bytes_per_node"]
+    titles = ["name", "paper", "parameters", "bytes per node"]
+    show.table("models", titles, [[row[column] for column in columns] for row in rows])
     for row in rows:
-        keys = ", ".join(f"{key}={value}" for key, value in row["settings"].items())
-        show.output.print(f"{row['name']}: --set model.KEY=VALUE with {keys}", highlight=False)
+        chosen = ", trained when none is named" if row["default"] else ""
+        keys = " ".join(f"model.{key}={value}" for key, value in row["settings"].items())
+        show.line(f"{row['name']}{chosen}: {row['summary']}")
+        for label, text in (("reads   ", row["reads"]), ("settings", keys)):
+            show.line(fill(f"{label} {text}", 79, initial_indent="  ", subsequent_indent=" " * 11))
 
 
 def _row(name: str) -> dict[str, Any]:
+    from dsrd.models import GraphSpec, create, model_class
+
     cls = model_class(name)
     small, large = (create(name, GraphSpec(num_nodes=rows)) for rows in (1, 1025))
     return {

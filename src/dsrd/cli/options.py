@@ -19,14 +19,14 @@ DatasetName = Annotated[
 ]
 ModelName = Annotated[
     str | None,
-    typer.Option("--model", "-m", metavar="MODEL", help="From `dsrd models`.", show_default="the first there"),
+    typer.Option("--model", "-m", metavar="MODEL", help="From `dsrd models`.", show_default="marked there"),
 ]
-Protocol = Annotated[str, typer.Option("--protocol", metavar="NAME", help="dyglib (as published) or strict.")]
-Preset = Annotated[str, typer.Option("--preset", metavar="NAME", help="Settings: published or default.")]
-Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Of weights, dropout, training negatives.")]
+Protocol = Annotated[str, typer.Option("--protocol", metavar="NAME", help="dyglib (published) or strict.")]
+Preset = Annotated[str, typer.Option("--preset", metavar="NAME", help="published/default settings.")]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Of weights, dropout, negatives.")]
 DataDir = Annotated[
     Path | None,
-    typer.Option("--data-dir", metavar="DIR", help="Folder of data sets by name.", show_default="$DSRD_DATA"),
+    typer.Option("--data-dir", metavar="DIR", help="Data sets by name.", show_default="$DSRD_DATA"),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, on the last line.")]
 Settings = Annotated[
@@ -38,7 +38,7 @@ Settings = Annotated[
 Threads = Annotated[int, typer.Option("--threads", metavar="N", help="CPU threads; 0: torch decides.")]
 Results = Annotated[
     str,
-    typer.Option("--results", metavar="FILE", help="Gets a JSON line, or none.", show_default="beside the run"),
+    typer.Option("--results", metavar="FILE", help="Gets the record, or none.", show_default="beside RUN"),
 ]
 Source = Annotated[
     str | None, typer.Option("--source", metavar="COLUMN", help="Who acted.", show_default="source")
@@ -51,18 +51,20 @@ Time = Annotated[
 ]
 Features = Annotated[
     list[str] | None,
-    typer.Option("--features", metavar="COLUMN", help="Features: a name or 'f_*' (repeatable).", show_default=False),
+    typer.Option(
+        "--features", metavar="COLUMN", help="Features: a name or 'f_*' (repeatable).", show_default=False
+    ),
 ]
 Label = Annotated[
     str | None, typer.Option("--label", metavar="COLUMN", help="Labels of the events.", show_default=False)
 ]
 Format = Annotated[
     str | None,
-    typer.Option("--format", metavar="NAME", help="csv, parquet, dyglib, dyglib-raw.", show_default="found out"),
+    typer.Option("--format", metavar="NAME", help="csv parquet dyglib dyglib-raw", show_default="auto"),
 ]
 Bipartite = Annotated[
     bool | None,
-    typer.Option("--bipartite/--one-mode", help="Two kinds of nodes, or one.", show_default="found out"),
+    typer.Option("--bipartite/--one-mode", help="Two kinds of nodes, or one.", show_default="auto"),
 ]
 
 

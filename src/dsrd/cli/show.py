@@ -56,15 +56,14 @@ def _duration(seconds: float) -> str:
 def bar() -> Iterator[Report]:
     """A progress bar fed by (what, done, total); a new `what` starts over, a total of 0 only shows life."""
     with _Patient(TextColumn("{task.description}"), BarColumn(bar_width=20), _Clock()) as progress:
-        task = progress.add_task("", total=None)
-        label = ""
 
         def report(what: str, done: int, total: int) -> None:
-            nonlocal label
-            if what != label:
-                label = what
-                progress.reset(task, description=what, total=total or None)
-            progress.update(task, completed=done, total=total or None)
+            shown = progress.tasks[0] if progress.tasks else None
+            if shown is None or shown.description != what:
+                for old in progress.task_ids:
+                    progress.remove_task(old)
+                progress.add_task(what, total=total or None)
+            progress.update(progress.task_ids[0], completed=done)
 
         yield report
 
@@ -96,14 +95,23 @@ def as_json(value: Any) -> None:
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Print a table; numbers stand right, words left."""
     cells = [list(row) for row in rows]
-    shown = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    shown = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
     for number, column in enumerate(columns):
-        words = any(isinstance(row[number], str) and not _is_figure(row[number]) for row in cells)
-        shown.add_column(column, justify="left" if words or not number else "right", overflow="fold")
+        words = sum(isinstance(row[number], str) and not _is_figure(row[number]) for row in cells)
+        left = number == 0 or words > len(cells) / 2
+        shown.add_column(column, justify="left" if left else "right", overflow="fold")
     for row in cells:
         shown.add_row(*(Text(_cell(value)) for value in row))
     console = Console()
-    (console if console.is_terminal else Console(width=PIPE_WIDTH)).print(shown)
+    (console if console.is_terminal else Console(width=PIPE_WIDTH)).print(shown, "")
 
 
 def figures(title: str, values: Mapping[str, Any]) -> None:

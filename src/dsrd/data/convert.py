@@ -18,7 +18,7 @@ from dsrd.data.dataset import Dataset
 from dsrd.data.parse import Origin
 from dsrd.data.tabular import METADATA, Columns, from_table, written_columns
 from dsrd.errors import DsrdError
-from dsrd.files import replacing
+from dsrd.files import replacing, require_writable
 
 
 def from_frame(
@@ -117,12 +117,10 @@ def to_pyg(dataset: Dataset) -> Any:
 
 def write(dataset: Dataset, path: str | Path) -> tuple[str, ...]:
     """Write a `.csv` or `.parquet` file, or a folder in the processed benchmark layout; say what was left out."""
-    path = Path(path)
+    path = check_target(path)
     if path.suffix == "":
         _write_folder(dataset, path)
         return ()
-    if path.suffix not in (".csv", ".parquet"):
-        raise DsrdError(f"{path}: cannot write {path.suffix}; use .csv, .parquet or a folder (no suffix)")
     with replacing(path) as temporary:
         if path.suffix == ".csv":
             pyarrow.csv.write_csv(to_table(dataset), str(temporary))
@@ -131,6 +129,17 @@ def write(dataset: Dataset, path: str | Path) -> tuple[str, ...]:
     if dataset.node_dim:
         return (f"{path}: a table of events has no place for node features; write a folder to keep them",)
     return ()
+
+
+def check_target(path: str | Path) -> Path:
+    """The path, if `write` can write there: to be asked before a long stream is read or drawn."""
+    path = Path(path)
+    if path.suffix not in ("", ".csv", ".parquet"):
+        raise DsrdError(f"{path}: cannot write {path.suffix}; use .csv, .parquet or a folder (no suffix)")
+    if path.suffix == "" and path.is_file():
+        raise DsrdError(f"{path}: is a file; give a new folder, or a name that ends in .csv or .parquet")
+    require_writable(path if path.suffix else path / f"{dyglib.PREFIX}{path.name}.csv")
+    return path
 
 
 def _write_folder(dataset: Dataset, folder: Path) -> None:

@@ -43,6 +43,7 @@ class Task:
 
     @classmethod
     def of(cls, dataset: Dataset) -> Task:
+        """Split a data set as published and index it."""
         parts = split(dataset.events)
         index = partial(Past, edge_x=dataset.edge_x, node_x=dataset.node_x, num_nodes=dataset.num_nodes)
         return cls(

@@ -168,10 +168,14 @@ class Live(Past):
                 f"event at time {float(events.time[0])} is older than the newest one ({self.now}); "
                 "append events in time order"
             )
+        if edge_x is not None and edge_x.shape != (len(events), self._edge_x.shape[1]) and self.now > -np.inf:
+            raise DsrdError(
+                f"features of shape {tuple(edge_x.shape)} for {len(events)} events, earlier ones had "
+                f"{self._edge_x.shape[1]} columns; give one row per event and the same columns throughout"
+            )
         self._make_room(events.num_nodes)
         self._index, self._used = kernels.append(*events.numpy(), self._index, self._capacity, self._used)
-        if edge_x is not None:
-            self._add_features(events.id, edge_x)
+        self._add_features(events.id, edge_x)
         self.now = float(events.time[-1])
 
     def _make_room(self, num_nodes: int) -> None:
@@ -183,14 +187,17 @@ class Live(Past):
             )
             self._index = (start, length, *entries)
 
-    def _add_features(self, id: Tensor, edge_x: Tensor) -> None:
+    def _add_features(self, id: Tensor, edge_x: Tensor | None) -> None:
+        """Rows for new events; zeros for events that come without features."""
+        if edge_x is not None and not self._edge_x.numel():
+            self._edge_x = edge_x.new_zeros(1, edge_x.shape[1])  # the first features say how wide they are
         rows = int(id.max()) + 1
         if rows > len(self._edge_x):
-            grown = edge_x.new_zeros(max(rows, 2 * len(self._edge_x)), edge_x.shape[1])
-            if self._edge_x.shape[1] == edge_x.shape[1]:
-                grown[: len(self._edge_x)] = self._edge_x
+            grown = self._edge_x.new_zeros(max(rows, 2 * len(self._edge_x)), self._edge_x.shape[1])
+            grown[: len(self._edge_x)] = self._edge_x
             self._edge_x = grown
-        self._edge_x[id] = edge_x.to(self._edge_x.dtype)
+        if edge_x is not None:
+            self._edge_x[id] = edge_x.to(self._edge_x.dtype)
 
 
 def _arrays(node: Tensor, time: Tensor) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

@@ -56,6 +56,12 @@ def settings(name: str, dataset: str, preset: str, given: Mapping[str, Any]) -> 
     return overridden(cls.Config(), {**chosen, **given}, prefix="model.")
 
 
+def typed(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings read as the types the model wants: `{"dim": "16"}` and `{"dim": 16}` are the same run."""
+    config = overridden(model_class(name).Config(), given, prefix="model.")
+    return {key: getattr(config, key) for key in given}
+
+
 def create(name: str, graph: GraphSpec, config: Any = None) -> TemporalModel:
     """Build a model for a graph of these sizes.
 

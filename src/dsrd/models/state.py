@@ -22,7 +22,8 @@ class State(nn.Module):
     >>> state = State(num_nodes=3)
     >>> state.declare("count", lambda rows: torch.zeros(rows), per_node=True)
     >>> before = state.snapshot()
-    >>> state["count"][state.rows_for(torch.tensor([7]))] += 1
+    >>> rows = state.rows_for(torch.tensor([7]))  # first: it may replace the tensors by larger ones
+    >>> state["count"][rows] += 1
     >>> state["count"][state.known(torch.tensor([7, 99]))].tolist()
     [1.0, 0.0]
     >>> state.restore(before)

@@ -1,0 +1,256 @@
+"""What the documentation says is run: examples, commands, the model of CONTRIBUTING, generated pages, links."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import doctest
+import importlib.util
+import json
+import os
+import random
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import dsrd
+from dsrd.bench.run import evaluate_untrained, prepare
+from dsrd.cli.main import app
+from dsrd.config import RunConfig
+
+ROOT = Path(__file__).parent.parent
+PAGES = {str(path.relative_to(ROOT)): path for path in [*ROOT.glob("*.md"), *sorted((ROOT / "docs").glob("*.md"))]}
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+QUICK = ("--set", "train.epochs=1", "--set", "model.dim=16")
+
+
+class Block(NamedTuple):
+    """A fenced block, and the comment right above it."""
+
+    mark: str
+    language: str
+    text: str
+
+
+def blocks(page: str) -> list[Block]:
+    found = re.findall(r"(?:<!-- (.*?) -->\n)?^```(\w+)\n(.*?)^```$", PAGES[page].read_text(), re.M | re.S)
+    return [Block(*each) for each in found]
+
+
+def commands(block: Block) -> list[list[str]]:
+    return [shlex.split(line[2:]) for line in block.text.splitlines() if line.startswith("$ ")]
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to work in, with the files the documentation speaks of."""
+    rng = random.Random(0)
+    people = ["ann", "bob", "cem", "dora", "eve", "finn", "gus", "hana", "ivan", "jo", "kim", "lea"]
+    when = datetime(2024, 5, 1, 8)
+    with (tmp_path / "calls.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["caller", "callee", "date", "seconds"])
+        for _ in range(600):
+            when += timedelta(minutes=rng.randint(1, 60))
+            caller = rng.randrange(len(people))
+            callee = people[(caller + rng.choice([1, 1, 1, 2, 3])) % len(people)]
+            rows.writerow([people[caller], callee, when.isoformat(), rng.randint(1, 600)])
+    (tmp_path / "ask.csv").write_text("caller,callee\nann,bob\nann,zoe\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def pages_with(language: str, mark: str = "") -> list[str]:
+    return [page for page in PAGES if any((b.language, b.mark) == (language, mark) for b in blocks(page))]
+
+
+@pytest.mark.parametrize("page", pages_with("python"))
+def test_python_blocks_run(page: str, desk: Path):
+    """Blocks of a page continue each other."""
+    names: dict[str, Any] = {}
+    for block in blocks(page):
+        if block.language == "python" and not block.mark:
+            exec(compile(block.text, page, "exec"), names)
+
+
+@pytest.mark.parametrize("page", pages_with("console", "run"))
+def test_marked_commands_run(page: str, desk: Path):
+    for block in blocks(page):
+        for program, *words in commands(block) if block.mark == "run" else ():
+            assert program == "dsrd"
+            quick = QUICK if words[0] == "train" else ()
+            done = CliRunner().invoke(app, [*words, *quick])
+            assert done.exit_code == 0, f"{words}: {done.exception or done.output}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_exist(page: str):
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M)
+    for block in blocks(page):
+        for program, *words in commands(block) if block.language == "console" else ():
+            if program == "dsrd":
+                parse(words)
+            elif program == "make":
+                assert words[0] in targets
+            else:
+                assert program in ("export", "python"), f"{page}: {program}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_in_the_text_exist(page: str):
+    known = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    for line in re.findall(r"`dsrd ([a-z][^`|]*)`", PAGES[page].read_text()):
+        name, *words = line.split()
+        assert name in known, line
+        if hasattr(known[name], "commands") and words and words[0].islower():
+            assert words[0] in known[name].commands, line
+
+
+def parse(words: list[str]) -> None:
+    """Read a command line as far as its options; a wrong one raises."""
+    command: Any = typer.main.get_command(app)
+    name = "dsrd"
+    while hasattr(command, "commands"):
+        name, *words = words
+        command = command.commands[name]
+    command.make_context(name, words)
+
+
+def test_a_wrong_option_does_not_parse():
+    with pytest.raises(Exception, match="--modle"):
+        parse(["train", "--dataset", "uci", "--modle", "tgn"])
+
+
+def test_the_model_of_contributing_trains(tmp_path: Path):
+    block = next(block for block in blocks("CONTRIBUTING.md") if block.mark.startswith("model: "))
+    name = block.mark.removeprefix("model: ")
+    (tmp_path / name).write_text(block.text)
+    train = next(words for other in blocks("CONTRIBUTING.md") for words in commands(other) if words[0] == "dsrd")
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "dsrd",
+            *train[1:],
+            "--set",
+            "train.epochs=9",
+            "--out",
+            tmp_path / "run",
+            "--results",
+            "none",
+            "--json",
+        ],
+        env={**os.environ, "DSRD_MODELS": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout.splitlines()[-1])
+    assert record["model"] == name.removesuffix(".py")
+    assert record["parameters"] > 0
+    assert record["results"]["transductive"]["random"]["auc"] > 60
+
+
+def test_generated_pages_are_fresh():
+    for name, text in load_file(ROOT / "docs" / "generate.py").pages().items():
+        assert (ROOT / "docs" / name).read_text() == text, f"docs/{name} is stale: run `python docs/generate.py`"
+
+
+def load_file(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_readme_shows_the_golden_numbers():
+    """That our numbers are the published ones is tested beside the protocol; here, that the table says so."""
+    source = ast.parse((ROOT / "tests" / "protocol" / "test_edgebank_golden.py").read_text())
+    golden = next(
+        ast.literal_eval(node.value)
+        for node in source.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "PUBLISHED"
+    )
+    rows = re.findall(r"^  \| (\w+) \| ([\d./ |]+) \|$", PAGES["README.md"].read_text(), re.M)
+    assert {name: tuple(map(float, re.findall(r"[\d.]+", cells))) for name, cells in rows} == golden
+
+
+def test_the_readme_shows_what_the_demo_prints():
+    """The rows that do not depend on training."""
+    run = RunConfig(dataset="synth:events=10000", model="edgebank")
+    record = evaluate_untrained(run, *prepare(run))
+    for name, results in (("edgebank", record["results"]), ("best possible", record["ceiling"])):
+        for setting, found in results.items():
+            cells = [f"{found[kind]['ap']:.2f} / {found[kind]['auc']:.2f}" for kind in run.evaluate.negatives]
+            row = r"\s+".join([name, setting, *cells])
+            assert re.search(row, PAGES["README.md"].read_text()), f"README: the demo now prints {row}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str):
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", PAGES[page].read_text()):
+        assert (PAGES[page].parent / target).exists(), f"{page}: {target}"
+
+
+def test_pages_name_no_machine():
+    for page, path in PAGES.items():
+        assert not re.search(r"/work/|/home/|/root/|\.\./shared", path.read_text()), page
+
+
+def docstrings(path: Path) -> Iterator[tuple[str, int, str]]:
+    """Those with examples, found in the source: compiled functions hide theirs at run time."""
+    kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    for node in ast.walk(ast.parse(path.read_text())):
+        text = ast.get_docstring(node, clean=False) if isinstance(node, kinds) else None
+        if text and ">>>" in text:
+            yield getattr(node, "name", path.stem), getattr(node, "lineno", 1), text
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in SOURCES if any(docstrings(path))], ids=lambda path: f"{path.parent.name}/{path.name}"
+)
+def test_examples_in_docstrings_run(path: Path, desk: Path):
+    parts = path.relative_to(ROOT / "src").with_suffix("").parts
+    module = import_module(".".join(part for part in parts if part != "__init__"))
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS, verbose=False)
+    said: list[str] = []
+    for name, line, text in docstrings(path):
+        example = doctest.DocTestParser().get_doctest(text, dict(vars(module)), name, str(path), line)
+        runner.run(example, out=said.append)
+    assert not runner.failures, "".join(said)
+
+
+def test_public_names_are_there_and_documented():
+    assert dsrd.__all__ == sorted(dsrd.__all__) == list(dsrd._HOME)
+    for name in dsrd.__all__:
+        assert getattr(dsrd, name).__doc__, name
+    with pytest.raises(AttributeError, match="nothing"):
+        dsrd.nothing  # noqa: B018
+
+
+def test_one_version():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    cited = re.search(r"^version: (.*)$", (ROOT / "CITATION.cff").read_text(), re.M)
+    assert cited
+    assert dsrd.__version__ == project["version"] == cited[1]
+    assert f"## [{dsrd.__version__}]" in PAGES["CHANGELOG.md"].read_text()
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    code = "import sys, dsrd; print([name for name in ('torch', 'numba', 'pyarrow') if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"

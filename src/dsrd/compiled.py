@@ -13,3 +13,8 @@ F = TypeVar("F", bound=Callable[..., object])
 def compiled(function: F) -> F:
     """Compile a loop over numpy arrays to machine code at its first call; kept on disk between processes."""
     return cast(F, numba.njit(cache=True, nogil=True)(function))
+
+
+def vectorised(function: F) -> F:
+    """Like `compiled`, and sums may be reordered: several times faster, equal up to rounding, always the same."""
+    return cast(F, numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})(function))

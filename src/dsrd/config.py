@@ -28,7 +28,7 @@ def _require(valid: bool, key: str, value: Any, remedy: str) -> None:
 class DataConfig:
     """How a file of one's own is read; benchmark data need none of it."""
 
-    format: str = "auto"  # csv, parquet, dyglib (processed folder), dyglib-raw; auto looks at the file
+    format: Literal["auto", "csv", "parquet", "dyglib", "dyglib-raw"] = "auto"  # auto: by name and content
     source: str = "source"  # column of who acted
     target: str = "target"  # column of whom it concerned
     time: str = "time"  # column of when: a number, or an ISO date
@@ -46,6 +46,9 @@ class TrainConfig:
     batch_size: int = 200  # events per step
     lr: float = 1e-4  # learning rate of Adam
     weight_decay: float = 0.0
+    average: float = (
+        0.0  # memory of the moving average of weights that is validated and kept; 0: the weights themselves
+    )
     minutes: float = 0.0  # end after the epoch that passes this many minutes; 0: no limit
     device: str = "cpu"  # cpu, cuda, cuda:1, ...
 
@@ -53,6 +56,7 @@ class TrainConfig:
         for name in ("epochs", "patience", "batch_size"):
             _require(getattr(self, name) >= 1, f"train.{name}", getattr(self, name), "give 1 or more")
         _require(0 < self.lr < inf, "train.lr", self.lr, "give a number above 0")
+        _require(0 <= self.average < 1, "train.average", self.average, "give 0 (no average) to below 1")
         for name in ("weight_decay", "minutes"):
             _require(0 <= getattr(self, name) < inf, f"train.{name}", getattr(self, name), "give 0 or more")
 
@@ -64,6 +68,7 @@ class EvaluateConfig:
     batch_size: int = 200  # events scored at once; under dyglib also the batches that metrics average over
     negatives: tuple[Negatives, ...] = ("random", "historical", "inductive")  # which kinds
     order: Literal["py37", "py38", "fast"] = "py37"  # of historical and inductive candidates; py37: as published
+    head: str = ""  # which question the model answers, if it knows several; empty: its default one
     candidates: int = 0  # targets ranked against the true one for MRR and Hits@k; 0: none
 
     def __post_init__(self) -> None:

@@ -19,7 +19,8 @@ from dsrd.cli import main
 
 TRAINED, STATELESS, UNTRAINED = "tgn", "graphmixer", "edgebank"
 STREAM = "synth:events=1000"
-QUICK = "--threads 1 --set train.epochs=1 --set model.dim=16 --set model.time_dim=8".split()
+QUICK = ("--threads", "1", "--set", "train.epochs=1", "--set", "model.dim=16", "--set", "model.time_dim=8")
+TRAIN = ("train", "--model", TRAINED, *QUICK)
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,8 @@ def write_calls(path: Path, rows: int = 120) -> Path:
     return path
 
 
-CALLS = "--source caller --target callee --time when --features cost --label kind".split()
+COLUMNS = ("--source", "caller", "--target", "callee", "--time", "when")
+CALLS = (*COLUMNS, "--features", "cost", "--label", "kind")
 
 
 @pytest.fixture(scope="session")
@@ -131,7 +133,7 @@ def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pa
     def get(model: str) -> Path:
         if model not in made:
             folder = tmp_path_factory.mktemp("trained") / model
-            done("train", "-d", STREAM, "-m", model, "-o", folder, *QUICK)
+            done(*TRAIN, "-m", model, "-d", STREAM, "-o", folder)
             made[model] = folder
         return made[model]
 

@@ -78,9 +78,9 @@ def test_no_command_shows_the_help(words: str):
         ("trian", "no such command 'trian'"),
         ("train", "missing option '--dataset'"),
         ("train --dataset synth --modle tgn", "--model"),
-        ("train --dataset synth --seed abc", "'abc'"),
+        ("train --dataset synth --seed abc", "'--seed'"),
         ("data describe", "missing argument 'NAME'"),
-        ("evaluate --batch-size many", "'many'"),
+        ("evaluate --batch-size many", "'--batch-size'"),
         ("predict", "missing"),
     ],
 )
@@ -136,7 +136,9 @@ def test_a_setting_nobody_knows(setting: str, said: str):
         ("evaluate.negatives=random,random", "each once"),
         ("evaluate.negatives=", "name one kind or more"),
         ("evaluate.order=py39", "did you mean 'py3"),
-        ("model.dim=-4", "see `dsrd models`"),
+        ("model.dim=-4", "model.dim=-4: give 0 or more"),
+        ("model.neighbors=-1", "model.neighbors=-1: give 0 or more"),
+        ("model.dropout=nan", "model.dropout=nan: give 0 or more"),
         ("model.dim=many", "model.dim=many: expected a whole number"),
         ("model.dropout=2", "see `dsrd models`"),
         ("model.heads=0", "see `dsrd models`"),
@@ -165,7 +167,7 @@ def test_a_value_that_makes_no_sense(setting: str, said: str):
         ("train -d synth --threads -1", "--threads -1: give 1 or more"),
         ("train -d synth --set train.lr=1 --set train.lr=2", "--set train.lr: given twice"),
         ("train -d no/such.csv", "no/such.csv: no such file"),
-        ("train -d synth --format cvs", "unknown format 'cvs'; did you mean 'csv'?"),
+        ("train -d synth --format cvs", "unknown value of format 'cvs'; did you mean 'csv'?"),
         ("evaluate", "evaluate needs a run folder, or --model and --dataset"),
         ("evaluate --model edgebank", "evaluate needs a run folder, or --model and --dataset"),
         ("evaluate --model tgn --dataset synth:events=1000", "run `dsrd train --model tgn"),
@@ -197,10 +199,12 @@ def test_a_name_or_number_that_is_none(words: str, said: str):
 
 
 def test_debug_shows_the_traceback_wherever_it_stands():
-    outcome = finish(start("train", "--debug", "-d", "no.csv"))
-    assert outcome.code == 1
-    assert "Traceback" in outcome.err
-    assert "DsrdError: no.csv: no such file" in outcome.err
+    for words in ("--debug train -d no.csv", "train --debug -d no.csv", "train -d no.csv --debug"):
+        outcome = dsrd(*words.split())
+        assert outcome.code == 2
+        assert "Traceback" in outcome.err
+        assert "DsrdError: no.csv: no such file" in outcome.err
+        assert outcome.err.splitlines()[-1].startswith("error: no.csv: no such file")
 
 
 def test_exit_codes_of_the_program_itself():

@@ -20,7 +20,7 @@ from dsrd.graph.past import Live, Past
 from dsrd.models import TemporalModel, model_class
 from dsrd.train import checkpoint
 from dsrd.train.fit import Fit
-from dsrd.train.loop import link_loss, train_epoch
+from dsrd.train.loop import train_epoch
 
 
 def past_of(stream: Dataset, events: Events | None = None) -> Past:
@@ -157,7 +157,7 @@ def test_every_parameter_gets_gradient(model: TemporalModel, stream: Dataset) ->
     for batch in stream.events[:200].batches(50):
         model.zero_grad()
         if model.num_parameters:
-            link_loss(model.score(Query.cat(batch.query(), negatives.sample(batch)), past)).backward()
+            model.loss(batch, negatives, past.during(batch)).backward()
         reached |= {n for n, p in model.named_parameters() if p.grad is not None and bool(p.grad.any())}
         model.observe(batch, past)
         model.state.detach_()
@@ -182,7 +182,7 @@ def test_loss_falls_on_a_learnable_stream(model: TemporalModel, stream: Dataset)
 def test_streaming_equals_batches_of_one(name: str, stream: Dataset) -> None:
     """An engine that appends to a `Live` past one event at a time scores what the frozen `Past` does."""
     frozen, live = build(name, stream).eval(), build(name, stream).eval()
-    past, growing = past_of(stream), Live(node_x=stream.node_x)
+    past, growing = past_of(stream), Live(edge_x=stream.edge_x[:1], node_x=stream.node_x)
     for row in range(120):
         event = stream.events[row : row + 1]
         assert torch.equal(ask(frozen, event.query(), past), ask(live, event.query(), growing))

@@ -177,7 +177,7 @@ H = "source,target,time\n"
         (H + "a,b,1\n\na,b,-3\n", "row 4: time '-3' is negative; times must be 0 or later"),
         (H + "a,b,1\na,b,soon\n", "row 3: time is 'soon', neither a number nor a date"),
         (H + "a,b,2024-05-01\na,b,2024-05-32\n", "row 3: time is '2024-05-32', neither"),
-        (H + "a,b,2024-05-01\na,b,17\n", "row 3: time is '17', neither"),
+        (H + "a,b,2024-05-01\na,b,17\n", "row 3: time is '17', written in another way"),
         (H + "a,b,1967-05-01\n", "row 2: time '1967-05-01' lies before 1970"),
         (H + "a,b,10:30\n", "row 2: time is '10:30:00', which has no date"),
         (H + "a,b,1\n,b,2\n", "row 3: source is empty"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 import time
 from pathlib import Path
@@ -109,7 +110,8 @@ def measured(
 
 
 def _training_times(progressed: Progressed, events: int) -> dict[str, Any]:
-    seconds = statistics.median(line["seconds"] for line in progressed.history)
+    # A run killed before its first epoch was logged can be measured, too: its times are unknown.
+    seconds = statistics.median([line["seconds"] for line in progressed.history] or [math.nan])
     return {
         "seconds_per_epoch": round(seconds, 3),
         "events_per_second": round(events / max(seconds, 1e-9), 1),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Annotated, Any, NoReturn
 
@@ -72,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(FAILED)
     except Exception as error:
         if debug:
-            raise
+            traceback.print_exc()
         sys.exit(_explained(error))
     except KeyboardInterrupt:
         sys.exit(_interrupted())

@@ -25,7 +25,7 @@ def models(json: options.Json = False) -> None:
     for row in rows:
         chosen = ", trained when none is named" if row["default"] else ""
         keys = " ".join(f"model.{key}={value}" for key, value in row["settings"].items())
-        show.line(f"{row['name']}{chosen}: {row['summary']}")
+        show.line(fill(f"{row['name']}{chosen}: {row['summary']}", 79, subsequent_indent="  "))
         for label, text in (("reads   ", row["reads"]), ("settings", keys)):
             show.line(fill(f"{label} {text}", 79, initial_indent="  ", subsequent_indent=" " * 11))
 

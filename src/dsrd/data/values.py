@@ -103,9 +103,12 @@ def _parsed(column: pa.ChunkedArray, what: str, origin: Origin) -> pa.ChunkedArr
         if bad == len(column):
             return column.cast(kind)
         furthest = max(furthest, bad)
-    raise origin.error(
-        f"{what} is {_shown(column[furthest])}, neither a number nor a date ({ISO}); repair the entry", furthest
-    )
+    entry = column.slice(furthest, 1)
+    if any(_castable(entry, kind) for kind in (NUMBER, *INSTANTS)):
+        fault = "written in another way than the rows before; write all times alike"
+    else:
+        fault = f"neither a number nor a date ({ISO}); repair the entry"
+    raise origin.error(f"{what} is {_shown(entry[0])}, {fault}", furthest)
 
 
 def _first_failure(column: pa.ChunkedArray, kind: pa.DataType) -> int:

@@ -148,6 +148,7 @@ class TrainingNegatives:
         src, dst, _, _ = pool.numpy()
         self._num_sources = len(distinct_nodes(src))
         self._targets = distinct_nodes(dst)
+        self._pool = pool
         self._rng = np.random.RandomState(seed)
 
     def sample(self, batch: Events) -> Query:
@@ -155,6 +156,18 @@ class TrainingNegatives:
         self._rng.randint(0, self._num_sources, len(batch))  # the protocol draws sources first and drops them
         targets = self._targets[self._rng.randint(0, len(self._targets), len(batch))]
         return Query(batch.src, as_tensor(targets), batch.time)
+
+    def earlier(self, batch: Events, count: int) -> Query:
+        """Pairs that met before the batch, at times of the batch: known pairs that may be asleep.
+
+        They are drawn from the pool's events, so that a pair is as likely as it was frequent; fewer than `count`
+        when nothing came before. Times are spread evenly over the batch.
+        """
+        before = int(torch.searchsorted(self._pool.time, batch.time[0]))
+        count = count if before else 0
+        rows = torch.from_numpy(self._rng.randint(0, max(before, 1), count))
+        moments = torch.arange(count) * len(batch) // max(count, 1)
+        return Query(self._pool.src[rows], self._pool.dst[rows], batch.time[moments])
 
     def state(self) -> dict[str, Tensor]:
         """The generator as tensors: whoever restores them continues bit for bit."""

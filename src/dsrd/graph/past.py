@@ -48,6 +48,11 @@ class Past:
         self.unobserved: Events | None = None
         """Events of the current pass that no state has seen yet; a model may fold in those before its query."""
 
+    @property
+    def index(self) -> tuple[NDArray[Any], ...]:
+        """(start, length, node, event, time, outgoing) for compiled look-ups; see `kernels`."""
+        return self._index
+
     def seeded(self, seed: int) -> Past:
         """The same index with other random choices."""
         other = copy(self)

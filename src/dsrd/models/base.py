@@ -9,8 +9,11 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits
 
+from dsrd.errors import unknown
 from dsrd.events import Events, Query
+from dsrd.graph.negatives import TrainingNegatives
 from dsrd.graph.past import Past
 from dsrd.models.state import State
 from dsrd.nn.heads import MergeHead
@@ -38,6 +41,8 @@ class TemporalModel(nn.Module, ABC):
     published: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # settings of the published rows, by data set
     small: ClassVar[Mapping[str, Any]] = {}  # settings that make a test quick
     skips: ClassVar[Mapping[str, str]] = {}  # conformance checks that cannot hold, each with its reason
+    recipe: ClassVar[Mapping[str, Any]] = {}  # how it likes to be trained, over the published defaults
+    heads: ClassVar[tuple[str, ...]] = ("link",)  # questions `score` can answer, the default one first
     exact: ClassVar[bool] = False
 
     def __init__(self, config: Any, graph: GraphSpec) -> None:
@@ -45,6 +50,7 @@ class TemporalModel(nn.Module, ABC):
         self.config = config
         self.graph = graph
         self.state = State(graph.num_nodes)
+        self.question = self.heads[0]
 
     def calibrate(self, train: Events) -> None:
         """Measure once on the training stream what the model needs to know of it; kept in buffers."""
@@ -52,6 +58,17 @@ class TemporalModel(nn.Module, ABC):
     def for_negatives(self, strategy: str, protocol: str) -> TemporalModel:
         """The model to ask under these negatives: itself, unless its published row differs by them."""
         return self
+
+    def ask(self, head: str) -> None:
+        """Choose which question `score` answers from now on; an empty name is the default one."""
+        if head and head not in self.heads:
+            raise unknown("head", head, self.heads)
+        self.question = head or self.heads[0]
+
+    def loss(self, batch: Events, negatives: TrainingNegatives, past: Past) -> Tensor:
+        """What training lowers: the published recipe, one random negative per event."""
+        query = Query.cat(batch.query(), negatives.sample(batch)).to(self.device)
+        return told_apart(self.score(query, past), len(batch))
 
     @abstractmethod
     def score(self, query: Query, past: Past) -> Tensor:
@@ -73,6 +90,13 @@ class TemporalModel(nn.Module, ABC):
     def num_parameters(self) -> int:
         """Learned numbers: what the optimiser may change."""
         return sum(p.numel() for p in self.parameters() if p.requires_grad)
+
+
+def told_apart(logits: Tensor, true: int) -> Tensor:
+    """Mean cross-entropy of logits of which the first `true` belong to events that happened."""
+    label = torch.zeros_like(logits)
+    label[:true] = 1
+    return binary_cross_entropy_with_logits(logits, label)
 
 
 class NodeEncoder(TemporalModel):

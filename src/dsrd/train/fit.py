@@ -22,6 +22,7 @@ from dsrd.files import leftovers, locked, write_json, write_text
 from dsrd.graph.negatives import TrainingNegatives
 from dsrd.models import GraphSpec, Snapshot, TemporalModel, create, settings
 from dsrd.train import checkpoint
+from dsrd.train.average import Average
 from dsrd.train.loop import train_epoch
 
 
@@ -132,6 +133,9 @@ def build(run: RunConfig, task: Task) -> TemporalModel:
     """The run's model, freshly initialised from its seed and calibrated on the training events."""
     data = task.dataset
     config = settings(run.model, data.name, run.preset, run.model_args)
+    for name, value in asdict(config).items():
+        if (isinstance(value, int) and value < 0) or (isinstance(value, float) and not math.isfinite(value)):
+            raise DsrdError(f"model.{name}={value}: give 0 or more")
     torch.manual_seed(run.seed)
     spec = GraphSpec(num_nodes=data.num_nodes, node_dim=data.node_dim, edge_dim=data.edge_dim)
     try:
@@ -157,6 +161,7 @@ class Fit:
         self.optimizer = (
             torch.optim.Adam(weights, lr=run.train.lr, weight_decay=run.train.weight_decay) if weights else None
         )
+        self.average = Average(self.model, run.train.average)
         self.negatives = TrainingNegatives(task.split.train, run.seed)
         selection = EvaluateConfig(batch_size=run.evaluate.batch_size, order=run.evaluate.order)
         self.validation = draw(task.passes["val"], self.rules, selection, strategies=("random",))
@@ -188,6 +193,7 @@ class Fit:
             self.rules,
             run.train.batch_size,
             lambda what, at, total: progress(f"{self._label()} {what}", at, total),
+            self.average.update,
         )
         if not math.isfinite(loss):
             raise DsrdError(
@@ -196,13 +202,14 @@ class Fit:
             )
         seconds = time.perf_counter() - began
         trained = model.state.snapshot()
-        ap, auc = self._validate(progress)
-        done.epoch += 1
+        with self.average.in_place():
+            ap, auc = self._validate(progress)
+            done.epoch += 1
+            if done.judge(ap, auc, run.train.patience):
+                self._keep(trained)
         line = {"epoch": done.epoch, "loss": loss, "val_ap": ap, "val_auc": auc, "seconds": seconds}
         line["seconds_with_validation"] = time.perf_counter() - began
         done.history.append(line)
-        if done.judge(ap, auc, run.train.patience):
-            self._keep(trained)
         spent = sum(entry["seconds_with_validation"] for entry in done.history)
         done.finished |= bool(run.train.minutes) and spent >= 60 * run.train.minutes
         self._checkpoint()
@@ -264,6 +271,7 @@ class Fit:
         }
         if self.optimizer:
             groups["optimizer"] = checkpoint.optimizer_tensors(self.optimizer)
+            groups["average"] = self.average.state()
         checkpoint.save(self.folder.last, groups, self._note())
         self.folder.log(self.progressed.history)
 
@@ -275,6 +283,7 @@ class Fit:
         with _checkpoint_faults(self.folder.last):
             if self.optimizer:
                 checkpoint.restore_optimizer(self.optimizer, groups["optimizer"])
+                self.average.restore(groups["average"])
             self.negatives.restore(groups["negatives"])
             torch.set_rng_state(groups["rng"]["torch"])
             self.progressed = Progressed(**note["progressed"])

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
-from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits
 
 from dsrd.evaluate.evaluator import Progress, silent
 from dsrd.evaluate.protocol import Protocol
-from dsrd.events import Events, Query
+from dsrd.events import Events
 from dsrd.graph.negatives import TrainingNegatives
 from dsrd.graph.past import Past
 from dsrd.models import TemporalModel
-
-
-def link_loss(logits: Tensor) -> Tensor:
-    """Cross-entropy of scores of true pairs followed by as many of wrong ones.  # [2b] -> []"""
-    true = torch.zeros_like(logits)
-    true[: len(true) // 2] = 1
-    return binary_cross_entropy_with_logits(logits, true)
 
 
 def train_epoch(
@@ -30,10 +23,11 @@ def train_epoch(
     rules: Protocol,
     batch_size: int,
     progress: Progress = silent,
+    stepped: Callable[[], None] = lambda: None,
 ) -> float:
     """Walk once through the training events, from an empty state; the mean loss of a batch.
 
-    A model without parameters (no optimiser) only observes.
+    A model without parameters (no optimiser) only observes. `stepped` is called after every step.
     """
     model.train()
     model.state.reset()
@@ -44,8 +38,7 @@ def train_epoch(
         for number, batch in enumerate(pieces, start=1):
             if optimizer is not None:
                 optimizer.zero_grad()
-                query = Query.cat(batch.query(), negatives.sample(batch))
-                loss = link_loss(model.score(query.to(model.device), now))
+                loss = model.loss(batch, negatives, now)
                 loss.backward()  # type: ignore[no-untyped-call]
                 losses.append(loss.item())
             if number == len(
@@ -54,6 +47,7 @@ def train_epoch(
                 model.observe(events[flush].to(model.device), past)
             if optimizer is not None:
                 optimizer.step()
+                stepped()
         model.state.detach_()
         progress("train", flush.stop, len(events))
     return sum(losses) / max(len(losses), 1)

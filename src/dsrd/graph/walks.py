@@ -1,0 +1,304 @@
+"""The retentive walk state, compiled: who met whom along walks of one and two steps, at several time scales.
+
+Every node i has a code r_i, a row of random signs made from its id: it costs no storage, and a node nobody has met
+has one too. For each rate of decay a node u keeps
+
+    S1_u = sum over its events  exp(-rate age)   r_partner          one step
+    S2_u = sum over its events  exp(-2 rate age) S1_partner         two steps, the earlier one first
+
+so that v's code contracted with S1_u tells how much u met v, with S2_u how much u met those who had met v, each up
+to the noise of the codes. Meetings of one step are also counted exactly, in a hash table of directed pairs.
+
+`read` answers questions at time t from the state *and* from events before t that the state has not seen: it folds
+them in, answers, and takes them out again. What it leaves behind is bit for bit what it found.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsrd.compiled import compiled, vectorised
+from dsrd.graph.kernels import Floats, Ints, history, mixed
+
+Singles = NDArray[np.float32]
+
+EMPTY = -1
+PRODUCTS = 6  # of {r, S1, S2} of one node with those of another, the exactly known ones left out
+
+# A state is a tuple of arrays. Per node: step1 and step2 [N, rates, width], acts [N, 2, rates] (sent, received),
+# last [N]. Per directed pair, a hash table: key [P], met [P, rates], count [P], met_last [P]; size [1], its pairs.
+STEP1, STEP2, ACTS, LAST, KEY, MET, COUNT, MET_LAST, SIZE = range(9)
+
+
+def pair_width(rates: int) -> int:
+    """Numbers that `read` gives for a pair: products per rate, then exact meetings in both directions."""
+    return PRODUCTS * rates + 2 * (rates + 1)
+
+
+def node_width(rates: int) -> int:
+    """Numbers that `read` gives for a node: sent, received and the lengths of S1 and S2, per rate."""
+    return 4 * rates
+
+
+@compiled
+def write_code(node: int, out: Singles) -> None:
+    """The node's signs, scaled to length 1."""
+    scale = np.float32(1.0 / np.sqrt(len(out)))
+    for start in range(0, len(out), 64):
+        word = mixed(mixed(np.uint64(node)) ^ np.uint64(start))
+        for i in range(start, min(start + 64, len(out))):
+            sign = np.int64((word >> np.uint64(i - start)) & np.uint64(1))
+            out[i] = scale * np.float32(2 * sign - 1)
+
+
+@vectorised
+def dot(a: Singles, b: Singles) -> Any:
+    total = np.float32(0)
+    for i in range(len(a)):
+        total += a[i] * b[i]
+    return total
+
+
+@compiled
+def decay(state: Any, node: int, time: float, rate: Floats) -> None:
+    """Bring a node's row forward to `time`."""
+    step1, step2, acts, last = state[0], state[1], state[2], state[3]
+    for r in range(len(rate)):
+        kept = np.float32(np.exp(-rate[r] * (time - last[node])))
+        acts[node, 0, r] *= kept
+        acts[node, 1, r] *= kept
+        for i in range(step1.shape[2]):
+            step1[node, r, i] *= kept
+            step2[node, r, i] *= kept * kept
+    last[node] = time
+
+
+@compiled
+def slot_of(key: Ints, src: int, dst: int) -> Any:
+    """Where the pair is, or the empty slot where it would go."""
+    mask = len(key) - 1
+    pair = (src << 32) | dst
+    slot = np.int64(mixed(pair) & np.uint64(mask))
+    while key[slot] != EMPTY and key[slot] != pair:
+        slot = (slot + 1) & mask
+    return slot
+
+
+@compiled
+def add(state: Any, src: int, dst: int, time: float, rate: Floats, codes: Singles) -> None:
+    """Fold one event in."""
+    step1, step2, acts = state[0], state[1], state[2]
+    key, met, count, met_last, size = state[4], state[5], state[6], state[7], state[8]
+    decay(state, src, time, rate)
+    decay(state, dst, time, rate)
+    write_code(src, codes[0])
+    write_code(dst, codes[1])
+    for r in range(len(rate)):
+        acts[src, 0, r] += 1
+        acts[dst, 1, r] += 1
+        for i in range(step1.shape[2]):
+            of_src, of_dst = step1[src, r, i], step1[dst, r, i]
+            step2[src, r, i] += of_dst
+            step1[src, r, i] += codes[1, i]
+            if src != dst:
+                step2[dst, r, i] += of_src
+                step1[dst, r, i] += codes[0, i]
+    slot = slot_of(key, src, dst)
+    if key[slot] == EMPTY:
+        key[slot] = (src << 32) | dst
+        met[slot, :] = 0
+        count[slot] = 0
+        size[0] += 1
+    for r in range(len(rate)):
+        met[slot, r] = met[slot, r] * np.float32(np.exp(-rate[r] * (time - met_last[slot]))) + 1
+    count[slot] += 1
+    met_last[slot] = time
+
+
+@compiled
+def row_of(state: Any, node: int) -> int:
+    """A node without a row reads that of nobody, which is never written."""
+    return node if node < len(state[3]) else 0
+
+
+@compiled
+def observe(state: Any, src: Ints, dst: Ints, time: Floats, rate: Floats) -> None:
+    """Fold events in, in their order. The table must have room (see `with_room`)."""
+    codes = np.empty((2, state[0].shape[2]), np.float32)
+    for e in range(len(src)):
+        add(state, src[e], dst[e], time[e], rate, codes)
+
+
+@compiled
+def meetings(state: Any, src: int, dst: int, time: float, rate: Floats, out: Singles) -> None:
+    """Exact decayed counts of src -> dst, then the plain count.  # [rates + 1]"""
+    key, met, count, met_last = state[4], state[5], state[6], state[7]
+    slot = slot_of(key, src, dst)
+    if key[slot] == EMPTY:
+        out[:] = 0
+        return
+    for r in range(len(rate)):
+        out[r] = met[slot, r] * np.float32(np.exp(-rate[r] * (time - met_last[slot])))
+    out[len(rate)] = count[slot]
+
+
+@compiled
+def read_pair(
+    state: Any, a: int, b: int, time: float, rate: Floats, codes: Singles, kept: Singles, out: Singles
+) -> None:
+    """Products of a's and b's walks, and their meetings.  # [pair_width]
+
+    `codes[1]` is b's code and `kept[r]` what b's row has decayed to: both serve many a.
+    """
+    step1, step2, last = state[0], state[1], state[3]
+    i, j = row_of(state, a), row_of(state, b)
+    write_code(a, codes[0])
+    for r in range(len(rate)):
+        mine, other = np.float32(np.exp(-rate[r] * (time - last[i]))), kept[r]
+        at = PRODUCTS * r
+        out[at] = dot(codes[0], step2[j, r]) * other * other
+        out[at + 1] = dot(step2[i, r], codes[1]) * mine * mine
+        out[at + 2] = dot(step1[i, r], step1[j, r]) * mine * other
+        out[at + 3] = dot(step1[i, r], step2[j, r]) * mine * other * other
+        out[at + 4] = dot(step2[i, r], step1[j, r]) * mine * mine * other
+        out[at + 5] = dot(step2[i, r], step2[j, r]) * mine * mine * other * other
+    at, width = PRODUCTS * len(rate), len(rate) + 1
+    meetings(state, a, b, time, rate, out[at : at + width])
+    meetings(state, b, a, time, rate, out[at + width : at + 2 * width])
+
+
+@compiled
+def read_node(state: Any, node: int, kept: Singles, out: Singles) -> None:
+    """How much the node sent and received lately, and how long its walk vectors are.  # [node_width]"""
+    step1, step2, acts = state[0], state[1], state[2]
+    for r in range(len(kept)):
+        k = kept[r]
+        out[4 * r], out[4 * r + 1] = acts[node, 0, r] * k, acts[node, 1, r] * k
+        out[4 * r + 2] = np.sqrt(dot(step1[node, r], step1[node, r])) * k
+        out[4 * r + 3] = np.sqrt(dot(step2[node, r], step2[node, r])) * k * k
+
+
+@compiled
+def compare(partner: Ints, count: Ints, other: int, side: int, token: Singles) -> None:
+    """Last three columns: is it the other endpoint; how often in this window; how often in the other's."""
+    for j in range(count[side]):
+        same = across = 0
+        for i in range(count[side]):
+            same += partner[side, i] == partner[side, j]
+        for i in range(count[1 - side]):
+            across += partner[1 - side, i] == partner[side, j]
+        token[j, -3] = partner[side, j] == other
+        token[j, -2] = same
+        token[j, -1] = across
+
+
+@compiled
+def answer(state: Any, index: Any, ends: Ints, time: float, rate: Floats, k: int, q: int, out: Any) -> None:
+    """Everything the state and the windows say about one pair at one time, from either end."""
+    tokens, age, event, outgoing, pair, node_x = out
+    codes = np.empty((2, state[0].shape[2]), np.float32)
+    kept = np.empty(len(rate), np.float32)
+    partner, count = np.zeros((2, k), np.int64), np.zeros(2, np.int64)
+    for side in range(2):
+        first, stop = history(index, ends[side], time)
+        count[side] = min(k, stop - first)
+        for j in range(count[side]):  # newest first
+            entry = stop - 1 - j
+            partner[side, j] = index[2][entry]
+            age[side, q, j] = time - index[4][entry]
+            event[side, q, j] = index[3][entry]
+            outgoing[side, q, j] = index[5][entry]
+    for side in range(2):
+        other = ends[1 - side]
+        write_code(other, codes[1])
+        for r in range(len(rate)):
+            kept[r] = np.exp(-rate[r] * (time - state[3][row_of(state, other)]))
+        read_node(state, row_of(state, other), kept, node_x[1 - side, q])
+        if side == 0:
+            read_pair(state, ends[0], other, time, rate, codes, kept, pair[q])
+        for j in range(count[side]):
+            read_pair(state, partner[side, j], other, time, rate, codes, kept, tokens[side, q, j])
+        compare(partner, count, other, side, tokens[side, q])
+
+
+@compiled
+def undo(state: Any, log: Any, count: int) -> None:
+    """Take the last `count` events back out of the pair table, newest first, so that probing chains stay whole."""
+    slots, met, fresh, when = log
+    for e in range(count - 1, -1, -1):
+        at = slots[e]
+        state[5][at] = met[e]
+        state[7][at] = when[e]
+        state[6][at] -= 1
+        if fresh[e]:
+            state[4][at] = EMPTY
+            state[8][0] -= 1
+
+
+@compiled
+def read(
+    state: Any, index: Any, rate: Floats, k: int,
+    src: Ints, dst: Ints, time: Floats,
+    new_src: Ints, new_dst: Ints, new_time: Floats,
+    out: Any,
+) -> None:  # fmt: skip
+    """Answer pairs sorted by time, each from the state and the new events strictly before it.
+
+    The caller puts the rows of the new events' nodes back; the pair table is restored here.
+    """
+    codes, rates = np.empty((2, state[0].shape[2]), np.float32), len(rate)
+    log = (
+        np.empty(len(new_src), np.int64),
+        np.empty((len(new_src), rates), np.float32),
+        np.empty(len(new_src), np.bool_),
+        np.empty(len(new_src), np.float64),
+    )
+    folded = 0
+    ends = np.empty(2, np.int64)
+    for q in range(len(src)):
+        while folded < len(new_src) and new_time[folded] < time[q]:
+            a, b = new_src[folded], new_dst[folded]
+            at = slot_of(state[4], a, b)
+            log[0][folded], log[1][folded] = at, state[5][at]
+            log[2][folded], log[3][folded] = state[4][at] == EMPTY, state[7][at]
+            add(state, a, b, new_time[folded], rate, codes)
+            folded += 1
+        ends[0], ends[1] = src[q], dst[q]
+        answer(state, index, ends, time[q], rate, k, q, out)
+    undo(state, log, folded)
+
+
+@compiled
+def rehash(key: Ints, met: Singles, count: Singles, met_last: Floats, table: Any) -> None:
+    """Enter every pair into an empty, larger table."""
+    for old in range(len(key)):
+        if key[old] != EMPTY:
+            new = slot_of(table[0], key[old] >> 32, key[old] & 0xFFFFFFFF)
+            table[0][new], table[1][new], table[2][new], table[3][new] = (
+                key[old],
+                met[old],
+                count[old],
+                met_last[old],
+            )
+
+
+def empty_table(slots: int, rates: int) -> tuple[NDArray[Any], ...]:
+    """(key, met, count, met_last) with room for slots / 2 pairs; `slots` is a power of two."""
+    met, count = np.zeros((slots, rates), np.float32), np.zeros(slots, np.float32)
+    return np.full(slots, EMPTY), met, count, np.zeros(slots)
+
+
+def with_room(state: tuple[NDArray[Any], ...], more: int) -> tuple[NDArray[Any], ...]:
+    """The state, its table enlarged if `more` further pairs would fill it by more than half."""
+    key, met, count, met_last, size = state[KEY:]
+    slots = len(key)
+    while 2 * (int(size[0]) + more) > slots:
+        slots *= 2
+    if slots == len(key):
+        return state
+    table = empty_table(slots, met.shape[1])
+    rehash(key, met, count, met_last, table)
+    return (*state[:KEY], *table, size)

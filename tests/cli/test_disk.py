@@ -1,0 +1,139 @@
+"""A full disk, a place that cannot be written: exit code 1, one line, and everything that was there is kept."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from .conftest import COLUMNS, STREAM, TRAIN, TRAINED, done, dsrd, refused
+
+FULL = "the disk is full; free some space and run the same command again"
+MakeDisk = Callable[[int], Path]
+
+
+@pytest.fixture
+def disk() -> Iterator[MakeDisk]:
+    """`disk(kilobytes)`: a folder on a disk of that size; needs the right to mount one."""
+    made: list[Path] = []
+
+    def make(kilobytes: int) -> Path:
+        folder = Path("disk")
+        folder.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)]
+        if not shutil.which("mount") or subprocess.run(command, capture_output=True).returncode:
+            pytest.skip("mounting a small disk needs root")
+        made.append(folder.absolute())
+        return folder
+
+    yield make
+    for folder in made:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("out", ["drawn.csv", "drawn.parquet", "drawn"])
+def test_a_stream_that_does_not_fit(disk: MakeDisk, out: str):
+    target = disk(64) / out
+    outcome = dsrd("data", "synth", target, "--set", "events=20000", "--set", "edge_dim=4")
+    assert outcome.code == 1
+    assert outcome.error.startswith(f"error: {target}")
+    assert outcome.error.endswith(FULL)
+    assert [path for path in Path("disk").rglob("*") if path.is_file()] == []
+
+
+def test_a_copy_that_does_not_fit_leaves_the_old_one(disk: MakeDisk):
+    target = disk(64) / "copy.csv"
+    done("data", "synth", target, "--set", "events=500")
+    before = target.read_bytes()
+    assert refused("data", "convert", "synth:events=20000", target, code=1).endswith(FULL)
+    assert target.read_bytes() == before
+
+
+def test_a_run_that_does_not_fit_goes_on_once_there_is_room(disk: MakeDisk):
+    folder = disk(80) / "run"
+    words = [*TRAIN, "-d", STREAM, "-o", folder, "--results", "results.jsonl"]
+    outcome = dsrd(*words)
+    assert outcome.code == 1
+    assert outcome.error == f"error: {folder}/last.safetensors: {FULL}"
+    assert sorted(path.name for path in folder.iterdir()) == ["best.safetensors", "config.json"]
+    assert not Path("results.jsonl").exists()
+    subprocess.run(["mount", "-o", "remount,size=4M", "disk"], check=True)
+    done(*words)
+    assert (folder / "record.json").exists()
+    assert len(Path("results.jsonl").read_text().splitlines()) == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
+def test_a_results_file_on_a_full_disk_costs_no_training():
+    words = [*TRAIN, "-d", STREAM, "-o", "run", "--json"]
+    outcome = dsrd(*words, "--results", "/dev/full")
+    assert outcome.code == 1
+    assert outcome.error == f"error: /dev/full: {FULL}"
+    again = done(*words, "--results", "results.jsonl")
+    assert "this run is complete" in again.err
+    assert Path("results.jsonl").read_text() == again.out
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_disk_that_fills_up_while_writing(monkeypatch: pytest.MonkeyPatch, code: int):
+    """The same without a disk: for those who may not mount one."""
+
+    def full(handle: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    Path("drawn.csv").write_text("what was there")
+    monkeypatch.setattr("os.fsync", full)
+    error = refused("data", "synth", "drawn.csv", "--set", "events=500", code=1)
+    assert error == f"error: drawn.csv: {FULL}"
+
+
+def test_a_place_under_a_file_cannot_be_written(trained_once: Callable[[str], Path]):
+    Path("file").write_text("no folder")
+    Path("ask.csv").write_text("source,target\n1,2\n")
+    train = [*TRAIN, "-d", STREAM]
+    for words in (
+        [*train, "-o", "file/run", "--results", "none"],
+        [*train, "-o", "file/run"],
+        [*train, "-o", "run", "--results", "file/results.jsonl"],
+        ["data", "synth", "file/drawn.csv", "--set", "events=500"],
+        ["data", "convert", STREAM, "file/drawn"],
+        ["predict", trained_once(TRAINED), "--pairs", "ask.csv", "--out", "file/scores.csv"],
+        ["data", "fetch", "http://127.0.0.1:9/calls.csv", "--to", "file/data"],
+    ):
+        error = refused(*words, code=1)
+        assert error.startswith("error: file")
+        assert "choose another" in error
+
+
+def test_a_folder_where_a_file_should_go():
+    Path("results").mkdir()
+    words = [*TRAIN, "-d", STREAM, "-o", "run", "--results", "results"]
+    assert "results: is a folder; give the name of a file" in refused(*words)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_the_right_to_write():
+    Path("locked").mkdir(mode=0o555)
+    for words in (["data", "synth", "locked/a.csv"], [*TRAIN, "-d", STREAM, "-o", "locked/run"]):
+        assert "no right to write" in refused(*words, code=1)
+
+
+def test_a_disk_that_may_only_be_read(disk: MakeDisk):
+    folder = disk(64)
+    subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
+    error = refused("data", "synth", folder / "drawn.csv", "--set", "events=500", code=1)
+    assert error.startswith("error: disk/drawn.csv: cannot be written")
+    error = refused(*TRAIN, "-d", STREAM, "-o", folder / "run", "--results", "none", code=1)
+    assert error.startswith("error: disk/run: cannot be written (read-only file system)")
+
+
+def test_a_cache_that_cannot_be_written_is_only_a_note(monkeypatch: pytest.MonkeyPatch, calls: Path):
+    Path("file").write_text("no folder")
+    monkeypatch.setenv("DSRD_CACHE", "file/cache")
+    outcome = done("data", "describe", calls, *COLUMNS)
+    assert "not cached in file/cache" in outcome.err

@@ -1,0 +1,304 @@
+"""Train, evaluate, predict, measure: what comes out, where it is written, and that once is once."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dsrd.models import DEFAULT, DEMO
+
+from .conftest import (
+    CALLS,
+    COLUMNS,
+    QUICK,
+    STATELESS,
+    STREAM,
+    TRAIN,
+    TRAINED,
+    UNTRAINED,
+    done,
+    refused,
+    write_calls,
+)
+
+KEYS = {
+    "dataset",
+    "model",
+    "preset",
+    "seed",
+    "protocol",
+    "results",
+    "config",
+    "versions",
+    "digests",
+    "timing",
+    "peak_rss_mb",
+    "parameters",
+}
+FIGURES = {"ap", "auc", "ap_split", "auc_split"}
+
+
+def train(*words: object, data: object = STREAM, out: str = "run") -> tuple[object, ...]:
+    return (*TRAIN, "--dataset", data, "--out", out, *words)
+
+
+def assert_is_record(record: dict) -> None:
+    assert set(record) >= KEYS
+    for setting in ("transductive", "inductive"):
+        for figures in record["results"][setting].values():
+            assert set(figures) == FIGURES
+            assert all(0 <= value <= 100 for value in figures.values())
+    assert record["timing"]["seconds_per_epoch"] > 0
+    assert record["timing"]["events_per_second"] > 0
+    assert {"data", "split", "config", "negatives"} <= set(record["digests"])
+
+
+@pytest.mark.parametrize("model", [TRAINED, STATELESS, UNTRAINED])
+def test_train_prints_the_record_it_writes(model: str):
+    settings = [] if model == UNTRAINED else QUICK[2:]
+    words = ["train", "-d", STREAM, "-m", model, "--seed", 3, "-o", "some/run", "--threads", 1, *settings]
+    outcome = done(*words, "--json")
+    assert len(outcome.out.splitlines()) == 1
+    record = outcome.json
+    assert_is_record(record)
+    assert (record["dataset"], record["model"], record["seed"]) == (STREAM, model, 3)
+    assert set(record["results"]["transductive"]) == {"random", "historical", "inductive"}
+    assert (record["parameters"] > 0) == (model != UNTRAINED)
+    lines = Path("some/results.jsonl").read_text().splitlines()
+    assert lines == outcome.out.splitlines()
+    assert json.loads(Path("some/run/record.json").read_text()) == record
+
+
+def test_train_shows_a_table_that_fits():
+    outcome = done(*train())
+    assert "transductive" in outcome.out
+    assert "best possible" in outcome.out
+    assert all(len(line.rstrip()) <= 80 for line in outcome.out.splitlines())
+    assert outcome.err.splitlines()[-1] == "run: run (best epoch: 1 of 1)"
+
+
+def test_train_without_a_folder_chooses_one_by_the_settings():
+    for seed in (0, 1):
+        done(*TRAIN, "-d", STREAM, "--seed", seed)
+    folders = sorted(path.name for path in Path("runs").iterdir() if path.is_dir())
+    assert [folder.rpartition("-")[0] for folder in folders] == [
+        f"synth-events-1000-{TRAINED}-0",
+        f"synth-events-1000-{TRAINED}-1",
+    ]
+    assert len(Path("runs/results.jsonl").read_text().splitlines()) == 2
+
+
+def test_a_finished_run_is_not_trained_again():
+    first = done(*train("--json"))
+    written = {path: path.stat().st_mtime_ns for path in Path("run").iterdir()}
+    again = done(*train("--json"))
+    assert again.out == first.out
+    assert "this run is complete" in again.err
+    assert {path: path.stat().st_mtime_ns for path in Path("run").iterdir()} == written
+    assert len(Path("results.jsonl").read_text().splitlines()) == 1
+
+
+def test_a_record_that_did_not_reach_the_results_file_is_added_later():
+    first = done(*train("--json", "--results", "none"))
+    assert not Path("results.jsonl").exists()
+    for _ in range(2):
+        done(*train("--results", "kept/all.jsonl"))
+    assert Path("kept/all.jsonl").read_text() == first.out
+
+
+def test_half_a_line_in_the_results_file_spoils_nothing():
+    Path("results.jsonl").write_text('{"dataset": "synth", "mo')
+    done(*train())
+    damaged, record = Path("results.jsonl").read_text().splitlines()
+    assert damaged == '{"dataset": "synth", "mo'
+    assert_is_record(json.loads(record))
+
+
+@pytest.mark.parametrize(
+    ("words", "difference"),
+    [
+        ("--seed 1", "seed (0, not 1)"),
+        (f"--model {STATELESS}", f"model ({TRAINED}, not {STATELESS})"),
+        ("--protocol strict", "protocol (dyglib, not strict)"),
+        ("--preset default", "preset (published, not default)"),
+        ("--set train.lr=0.5", "train.lr (0.0001, not 0.5)"),
+        ("--set model.dropout=0.5", "model.dropout (None, not 0.5)"),
+        ("--set evaluate.candidates=9", "evaluate.candidates (0, not 9)"),
+        ("--dataset synth:events=500", f"dataset ({STREAM}, not synth:events=500)"),
+    ],
+)
+def test_the_folder_of_another_run_is_refused(trained_once: Callable[[str], Path], words: str, difference: str):
+    shutil.copytree(trained_once(TRAINED), "run")
+    given = [*TRAIN, "--dataset", STREAM, "--out", "run", *words.split()]
+    assert f"run: holds a run with another {difference}; choose another --out" in refused(*given)
+
+
+def test_a_setting_left_out_makes_another_run_too(trained_once: Callable[[str], Path]):
+    shutil.copytree(trained_once(TRAINED), "run")
+    words = ["train", "--dataset", STREAM, "--model", TRAINED, "--out", "run", "--set", "train.epochs=1"]
+    assert "another model.dim (16, not None)" in refused(*words)
+
+
+def test_a_folder_that_is_no_run_and_a_file_are_refused():
+    Path("full").mkdir()
+    Path("full/thesis.txt").write_text("years of work")
+    Path("file").write_text("also work")
+    assert "full: is not empty and not a run" in refused(*train(out="full"))
+    assert "file: is a file; choose another --out" in refused(*train(out="file"))
+
+
+@pytest.mark.parametrize("model", [TRAINED, STATELESS])
+def test_evaluate_a_run_gives_what_training_gave(trained_once: Callable[[str], Path], model: str):
+    folder = trained_once(model)
+    trained = json.loads((folder / "record.json").read_text())
+    before = sorted(path.name for path in folder.iterdir())
+    found = done("evaluate", folder, "--threads", 1, "--results", "mine.jsonl", "--json")
+    assert_is_record(found.json)
+    assert found.json["results"] == trained["results"]
+    assert found.json["digests"] == trained["digests"]
+    assert found.json["timing"]["seconds_per_epoch"] == trained["timing"]["seconds_per_epoch"]
+    assert sorted(path.name for path in folder.iterdir()) == before
+    assert Path("mine.jsonl").read_text() == found.out
+
+
+def test_evaluate_as_asked_for(trained_once: Callable[[str], Path]):
+    words = ["--protocol", "strict", "--negatives", "random,inductive", "--batch-size", 50, "--candidates", 20]
+    found = done("evaluate", trained_once(TRAINED), *words, "--order", "fast", "--results", "none", "--json").json
+    assert found["protocol"] == "strict"
+    assert set(found["results"]["transductive"]) == {"random", "inductive", "ranking"}
+    assert found["results"]["transductive"]["ranking"]["candidates"] == 20
+    evaluate = found["config"]["evaluate"]
+    assert (evaluate["batch_size"], evaluate["order"]) == (50, "fast")
+    shown = done(
+        "evaluate", trained_once(TRAINED), "--negatives", "random", "--candidates", 20, "--results", "none"
+    )
+    assert "MRR / Hits@10" in shown.out
+    assert "historical" not in shown.out
+
+
+def test_evaluate_a_model_that_learns_nothing():
+    found = done("evaluate", "--model", UNTRAINED, "--dataset", STREAM, "--json").json
+    assert_is_record(found)
+    assert found["parameters"] == 0
+    assert len(Path("runs/results.jsonl").read_text().splitlines()) == 1
+    again = done("evaluate", "-m", UNTRAINED, "-d", STREAM, "--set", "model.variant=threshold", "--json").json
+    assert again["config"]["model_args"]["variant"] == "threshold"
+    assert len(Path("runs/results.jsonl").read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (f"--model {STATELESS}", f"holds a {TRAINED}, not a {STATELESS}"),
+        ("--set train.epochs=2", "--set train.epochs: a trained run keeps its settings"),
+        ("--set model.dim=8", "--set model.dim: a trained run keeps its settings"),
+        ("--source who", "remembers how its data are read"),
+        ("--negatives histori", "did you mean 'historical'?"),
+        ("--set evaluate.ordr=fast", "did you mean 'evaluate.order'?"),
+    ],
+)
+def test_what_a_trained_run_does_not_take(trained_once: Callable[[str], Path], words: str, said: str):
+    assert said in refused("evaluate", trained_once(TRAINED), *words.split())
+
+
+def test_a_file_of_ones_own_from_training_to_prediction(calls: Path):
+    record = done(*train(*CALLS, "--json", data=calls)).json
+    assert record["dataset"] == "calls"
+    assert record["config"]["model_args"]["dim"] == 16
+    found = done("evaluate", "run", "--json").json
+    assert found["results"] == record["results"]
+
+    Path("ask.csv").write_text(
+        "callee,caller,when\nBob,Ann,2024-05-19T08:00:00Z\n"
+        '"Fay, Jr.",007,2024-05-20T00:00Z\nnobody,Dé,2024-06-01T00:00Z\n'
+    )
+    rows = list(csv.DictReader(done("predict", "run", "--pairs", "ask.csv").out.splitlines()))
+    assert [(row["source"], row["target"], row["time"]) for row in rows] == [
+        ("Ann", "Bob", "2024-05-19T08:00:00Z"),
+        ("007", "Fay, Jr.", "2024-05-20T00:00Z"),
+        ("Dé", "nobody", "2024-06-01T00:00Z"),
+    ]
+    assert all(0 < float(row["score"]) < 1 for row in rows)
+
+    said = done("predict", "run", "--pairs", "ask.csv", "--out", "scores/all.csv", "--json")
+    assert said.json == {"pairs": 3, "out": "scores/all.csv"}
+    assert list(csv.DictReader(Path("scores/all.csv").read_text().splitlines())) == rows
+    listed = done("predict", "run", "--pairs", "ask.csv", "--json").json["predictions"]
+    assert [str(row["score"]) for row in listed] == [row["score"] for row in rows]
+
+
+def test_predict_on_numbered_nodes_without_times(trained_once: Callable[[str], Path]):
+    Path("ask.csv").write_text("source,target\n1,2\n3,999\n")
+    outcome = done("predict", trained_once(TRAINED), "--pairs", "ask.csv", "--json")
+    assert [row["target"] for row in outcome.json["predictions"]] == ["2", "999"]
+    assert outcome.err == ""
+
+
+def test_predict_says_when_the_state_knows_too_much(trained_once: Callable[[str], Path]):
+    Path("ask.csv").write_text("source,target,time\n1,2,10\n1,2,99999999\n")
+    assert (
+        "1 pairs lie in the time of training" in done("predict", trained_once(TRAINED), "--pairs", "ask.csv").err
+    )
+
+
+def test_data_that_moved_are_found_by_name(calls: Path):
+    done(*train(*CALLS, data=calls))
+    calls.rename("moved.csv")
+    assert "calls.csv: no such file" in refused("evaluate", "run")
+    assert done("evaluate", "run", "--dataset", "moved.csv", "--results", "none", "--json").json["parameters"]
+    Path("ask.csv").write_text("caller,callee\nAnn,Bob\n")
+    assert done("predict", "run", "--pairs", "ask.csv", "--dataset", "moved.csv", "--json").json["pairs"] == 1
+
+
+def test_models():
+    rows = {row["name"]: row for row in done("models", "--json").json["models"]}
+    assert {TRAINED, STATELESS, UNTRAINED} <= set(rows)
+    assert [name for name, row in rows.items() if row["default"]] == [DEFAULT]
+    assert rows[TRAINED]["settings"]["dropout"] == 0.1
+    assert rows[TRAINED]["state_bytes_per_node"] > 0 == rows[STATELESS]["state_bytes_per_node"]
+    shown = done("models").out
+    assert "trained when none is named" in shown
+    assert all(len(line.rstrip()) <= 80 for line in shown.splitlines())
+
+
+def test_bench_speed():
+    words = ["bench", "speed", "--model", STATELESS, "--dataset", STREAM, "--batches", 1, *QUICK[2:]]
+    found = done(*words, "--json").json
+    assert (found["dataset"], found["model"], found["machine"]["threads"]) == (STREAM, STATELESS, 1)
+    assert found["timing"]["seconds_per_epoch"] > 0
+    assert found["timing"]["extrapolated"]
+    assert set(found) >= KEYS - {"results"}
+    assert "events per second" in done(*words, "--repeats", 2).out
+
+
+def test_demo():
+    words = ["demo", "--events", 600, "--epochs", 1, "--threads", 1]
+    found = done(*words, "--json").json
+    assert set(found["results"]) == set(DEMO)
+    shown = done(*words)
+    assert "best possible" in shown.out
+    assert "next: dsrd train" in shown.err
+
+
+def test_bars_appear_where_somebody_watches(monkeypatch: pytest.MonkeyPatch):
+    write_calls(Path("calls.csv"))
+    assert done("data", "describe", "calls.csv", *COLUMNS).err.startswith("sorted by time"), "a bar in a log"
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes this for a terminal
+    monkeypatch.setattr("dsrd.cli.show.PATIENCE", 0.0)
+    seen = done(*train("--json")).err
+    for stage in (
+        "reading synth",
+        "epoch 1/1 train",
+        "epoch 1/1 validation",
+        "test: inductive negatives",
+        "scoring",
+    ):
+        assert stage in seen
+    assert "reading calls.csv" in done("data", "describe", "calls.csv", *COLUMNS).err
+    assert "test: historical negatives" in done("data", "audit", STREAM).err
+    assert "drawing 500 events" in done("data", "synth", "drawn.csv", "--set", "events=500").err

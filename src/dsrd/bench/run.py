@@ -94,19 +94,27 @@ def measured(
     progressed: Progressed,
     progress: Progress,
 ) -> Record:
-    """The record of a model whose state is that right after training."""
+    """The record of a model whose state is that right after training, for the head asked for or for every one."""
     rules = protocol(run.protocol)
     began = time.perf_counter()
     snapshots = {"train": model.state.snapshot()}
-    results, negatives = evaluate(model, task, rules, run.evaluate, snapshots, ("val", "test"), progress)
+    heads: dict[str, dict[str, Any]] = {}
+    for head in (run.evaluate.head,) if run.evaluate.head else model.heads:
+        model.ask(head)
+        results, negatives = evaluate(model, task, rules, run.evaluate, snapshots, ("val", "test"), progress)
+        heads[head] = {"results": results["test"], "validation": results["val"]}
+    main, *others = heads
+    model.ask(main)
     timing = {
         "evaluate_seconds": round(time.perf_counter() - began, 3),
         **_training_times(progressed, len(task.split.train)),
     }
-    more: dict[str, Any] = {"validation": results["val"]}
+    more: dict[str, Any] = {"head": main, "validation": heads[main]["validation"]}
+    if others:
+        more["heads"] = {head: heads[head] for head in others}
     if source.law is not None:
         more["ceiling"] = ceiling(source.law, task, rules, run.evaluate, progress)
-    return records.make(run, task, model, results["test"], negatives, timing, **more)
+    return records.make(run, task, model, heads[main]["results"], negatives, timing, **more)
 
 
 def _training_times(progressed: Progressed, events: int) -> dict[str, Any]:

@@ -24,21 +24,23 @@ def demo(
     asked about its end, and a table shows how well they do, beside the best score that is possible.
     """
     from dsrd.bench import run as runner
-    from dsrd.models import DEMO
+    from dsrd.models import DEMO, configured
 
     options.use_threads(threads)
     dataset = f"synth:events={events}"
     settings = {"train.epochs": epochs, "train.lr": 1e-3}
     rows: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     best: dict[str, Any] = {}
     with show.bar() as progress:
         for model in DEMO:
-            run = RunConfig(dataset=dataset, model=model).with_overrides(settings)
+            run = configured(RunConfig(dataset=dataset, model=model), settings)
             source, task = runner.prepare(run, progress=progress)
             record = runner.train(run, None, source, task, _labelled(model, progress))
-            rows[model], best = record["results"], record["ceiling"]
+            rows, best = rows | show.rows_of(record), record["ceiling"]
+            found[model] = record["results"]
     if json:
-        show.as_json({"dataset": dataset, "results": rows, "ceiling": best})
+        show.as_json({"dataset": dataset, "results": found, "ceiling": best})
         return
     title = f"{events:,} synthetic events, test, AP / AUC in percent (protocol dyglib)"
     show.results(title, {**rows, "best possible": best})

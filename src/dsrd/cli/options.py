@@ -110,13 +110,13 @@ def settings(given: list[str] | None) -> dict[str, str]:
 
 def with_settings(run: RunConfig, given: dict[str, str]) -> RunConfig:
     """The run with `--set` applied; a key that nothing has is an error with the nearest one that exists."""
-    from dsrd.models import model_class
+    from dsrd.models import configured, model_class
 
     known = [*run.keys(), *(f"model.{entry.name}" for entry in fields(model_class(run.model).Config))]
     for key in given:
         if key not in known:
             raise unknown("setting", key, known)
-    return run.with_overrides(given)
+    return configured(run, given)
 
 
 def use_threads(count: int) -> None:

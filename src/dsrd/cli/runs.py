@@ -68,6 +68,11 @@ Order = Annotated[
     typer.Option("--order", metavar="NAME", help="Draw as py37, py38 or fast.", show_default="py37"),
 ]
 
+Head = Annotated[
+    str | None,
+    typer.Option("--head", metavar="NAME", help="Ask this question only.", show_default="all"),
+]
+
 
 def train(
     dataset: options.DatasetName,
@@ -124,6 +129,7 @@ def evaluate(
     batch_size: BatchSize = None,
     candidates: Candidates = None,
     order: Order = None,
+    head: Head = None,
     set_: Overrides = None,
     json: options.Json = False,
     results: options.Results = "",
@@ -150,6 +156,7 @@ def evaluate(
         "evaluate.batch_size": batch_size,
         "evaluate.candidates": candidates,
         "evaluate.order": order,
+        "evaluate.head": head,
     }
     given = {key: value for key, value in given.items() if value is not None} | options.settings(set_)
     data = options.data_config(source, target, time, features, label, format, bipartite)
@@ -230,7 +237,7 @@ def _finish(record: Record, file: Path | None, json: bool) -> None:
     if json:
         show.as_json(record)
         return
-    rows = {record["model"]: record["results"]}
+    rows = show.rows_of(record)
     if "ceiling" in record:
         rows["best possible"] = record["ceiling"]
     show.results(f"{record['dataset']}: test, {record['protocol']}, AP / AUC in percent, mean over batches", rows)

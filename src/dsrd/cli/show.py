@@ -146,6 +146,15 @@ def _is_figure(text: str) -> bool:
     return all(letter in "0123456789.,%-/ e+" for letter in text)
 
 
+def rows_of(record: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """A record's test results by model, a row for every head it was asked by."""
+    name, others = record["model"], record.get("heads", {})
+    if not others:
+        return {name: record["results"]}
+    rows = {f"{name} ({record['head']})": record["results"]}
+    return rows | {f"{name} ({head})": found["results"] for head, found in others.items()}
+
+
 def results(title: str, rows: Mapping[str, Mapping[str, Any]]) -> None:
     """A table of test results: one row per model and setting, AP / AUC per kind of negatives."""
     settings = [setting for found in rows.values() for setting in found.values()]

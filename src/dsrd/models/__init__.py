@@ -9,10 +9,11 @@ import inspect
 import os
 import pkgutil
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
-from dsrd.config import overridden
+from dsrd.config import RunConfig, overridden
 from dsrd.errors import DsrdError, unknown
 from dsrd.models.base import GraphSpec, NodeEncoder, TemporalModel
 from dsrd.models.state import Snapshot, State
@@ -21,9 +22,9 @@ __all__ = ["GraphSpec", "NodeEncoder", "Snapshot", "State", "TemporalModel", "cr
 
 __path__.extend(filter(None, os.environ.get("DSRD_MODELS", "").split(os.pathsep)))
 _PARTS = ("base", "state")
-DEFAULT = "tgn"
+DEFAULT = "dsrd"
 """The model trained when none is named."""
-DEMO = ("edgebank", "tgn")
+DEMO = ("edgebank", "dsrd")
 """What `dsrd demo` shows: one model that learns nothing, one that does."""
 
 
@@ -54,6 +55,18 @@ def settings(name: str, dataset: str, preset: str, given: Mapping[str, Any]) -> 
         raise unknown("preset", preset, ("default", "published"))
     chosen = dict(cls.published.get(dataset, {})) if preset == "published" else {}
     return overridden(cls.Config(), {**chosen, **given}, prefix="model.")
+
+
+def configured(run: RunConfig, given: Mapping[str, Any]) -> RunConfig:
+    """A run as the model likes to be trained, with settings `part.name` over that; the model's own are typed.
+
+    >>> run = configured(RunConfig(dataset="uci", model="edgebank"), {"model.window": "0.2", "train.epochs": 3})
+    >>> run.model_args, run.train.epochs
+    ({'window': 0.2}, 3)
+    """
+    recipe = {f"train.{key}": value for key, value in model_class(run.model).recipe.items()}
+    run = run.with_overrides({**recipe, **given})
+    return replace(run, model_args=typed(run.model, run.model_args))
 
 
 def typed(name: str, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -126,15 +126,25 @@ def degree(index: Any, asked: Ints, at: Floats) -> Ints:
 
 
 @compiled
-def recent(index: Any, asked: Ints, at: Floats, k: int) -> Ints:
-    """Pool positions of the last k entries before each time, right-aligned, -1 where there is none."""
-    found = np.full((len(asked), k), -1, np.int64)  # [Q, k]
+def recent(index: Any, asked: Ints, at: Floats, k: int) -> Any:
+    """The last k entries before each time, right-aligned: (node, event, time, outgoing), zeros where none is.
+
+    Written at once rather than by position as below: this is the look-up that everything waits for.
+    """
+    node, event, time, outgoing = index[2], index[3], index[4], index[5]
+    shape = (len(asked), k)
+    there, which = np.empty(shape, np.int64), np.empty(shape, np.int64)
+    when, out = np.empty(shape, np.float64), np.empty(shape, np.bool_)
     for q in range(len(asked)):
         first, stop = history(index, asked[q], at[q])
-        count = min(k, stop - first)
-        for j in range(count):
-            found[q, k - count + j] = stop - count + j
-    return found
+        missing = max(0, k - (stop - first))
+        for j in range(missing):
+            there[q, j], which[q, j], when[q, j], out[q, j] = 0, 0, 0.0, False
+        for j in range(missing, k):
+            entry = stop - k + j
+            there[q, j], which[q, j] = node[entry], event[entry]
+            when[q, j], out[q, j] = time[entry], outgoing[entry]
+    return there, which, when, out
 
 
 @compiled

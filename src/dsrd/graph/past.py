@@ -67,8 +67,7 @@ class Past:
 
     def recent(self, node: Tensor, time: Tensor, k: int) -> Neighbors:
         """The last k interactions of each node before each time.  [Q] -> [Q, k]"""
-        asked, at = _arrays(node, time)
-        return self._neighbors(kernels.recent(self._index, asked, at, k), node)
+        return _neighbors(kernels.recent(self._index, *_arrays(node, time), k), node)
 
     def uniform(self, node: Tensor, time: Tensor, k: int) -> Neighbors:
         """k earlier interactions of each node, drawn with replacement, in time order.  [Q] -> [Q, k]"""
@@ -107,9 +106,7 @@ class Past:
         asked, at = _arrays(node, time)
         bits = at.view(np.uint64)
         seed = np.uint64(self._seed)
-        return self._neighbors(
-            kernels.walked(self._index, asked, at, bits, count, length, float(rate), seed), node
-        )
+        return self._at(kernels.walked(self._index, asked, at, bits, count, length, float(rate), seed), node)
 
     def degree(self, node: Tensor, time: Tensor) -> Tensor:
         """How many interactions each node had before each time.  [Q] -> [Q]"""
@@ -132,12 +129,11 @@ class Past:
     def _sampled(self, node: Tensor, time: Tensor, k: int, rate: float) -> Neighbors:
         asked, at = _arrays(node, time)
         bits, seed = at.view(np.uint64), np.uint64(self._seed)
-        return self._neighbors(kernels.sampled(self._index, asked, at, bits, k, float(rate), seed), node)
+        return self._at(kernels.sampled(self._index, asked, at, bits, k, float(rate), seed), node)
 
-    def _neighbors(self, position: NDArray[np.int64], like: Tensor) -> Neighbors:
+    def _at(self, position: NDArray[np.int64], like: Tensor) -> Neighbors:
         parts = kernels.entries(self._index, position.reshape(-1))
-        there, event, time, outgoing = (as_tensor(part.reshape(position.shape)).to(like.device) for part in parts)
-        return Neighbors(there, event, time, outgoing, mask=event != NULL)
+        return _neighbors(tuple(part.reshape(position.shape) for part in parts), like)
 
 
 class Live(Past):
@@ -203,6 +199,11 @@ class Live(Past):
             self._edge_x = grown
         if edge_x is not None:
             self._edge_x[id] = edge_x.to(self._edge_x.dtype)
+
+
+def _neighbors(parts: tuple[NDArray[Any], ...], like: Tensor) -> Neighbors:
+    there, event, time, outgoing = (as_tensor(part).to(like.device) for part in parts)
+    return Neighbors(there, event, time, outgoing, mask=event != NULL)
 
 
 def _arrays(node: Tensor, time: Tensor) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

@@ -145,6 +145,24 @@ def meetings(state: Any, src: int, dst: int, time: float, rate: Floats, out: Sin
     out[len(rate)] = count[slot]
 
 
+@vectorised
+def products(step1: Singles, step2: Singles, codes: Singles, i: int, j: int, r: int, out: Singles) -> None:
+    """r_i S2_j, S2_i r_j, S1_i S1_j, S1_i S2_j, S2_i S1_j, S2_i S2_j at one rate, in one pass."""
+    zero = np.float32(0)
+    a, b, c, d, e, f = zero, zero, zero, zero, zero, zero
+    for n in range(step1.shape[2]):
+        one, two, other_one, other_two = step1[i, r, n], step2[i, r, n], step1[j, r, n], step2[j, r, n]
+        a += codes[0, n] * other_two
+        b += two * codes[1, n]
+        c += one * other_one
+        d += one * other_two
+        e += two * other_one
+        f += two * other_two
+    at = PRODUCTS * r
+    out[at], out[at + 1], out[at + 2] = a, b, c
+    out[at + 3], out[at + 4], out[at + 5] = d, e, f
+
+
 @compiled
 def read_pair(
     state: Any, a: int, b: int, time: float, rate: Floats, codes: Singles, kept: Singles, out: Singles
@@ -153,18 +171,19 @@ def read_pair(
 
     `codes[1]` is b's code and `kept[r]` what b's row has decayed to: both serve many a.
     """
-    step1, step2, last = state[0], state[1], state[3]
+    last = state[3]
     i, j = row_of(state, a), row_of(state, b)
     write_code(a, codes[0])
     for r in range(len(rate)):
         mine, other = np.float32(np.exp(-rate[r] * (time - last[i]))), kept[r]
+        products(state[0], state[1], codes, i, j, r, out)
         at = PRODUCTS * r
-        out[at] = dot(codes[0], step2[j, r]) * other * other
-        out[at + 1] = dot(step2[i, r], codes[1]) * mine * mine
-        out[at + 2] = dot(step1[i, r], step1[j, r]) * mine * other
-        out[at + 3] = dot(step1[i, r], step2[j, r]) * mine * other * other
-        out[at + 4] = dot(step2[i, r], step1[j, r]) * mine * mine * other
-        out[at + 5] = dot(step2[i, r], step2[j, r]) * mine * mine * other * other
+        out[at] *= other * other
+        out[at + 1] *= mine * mine
+        out[at + 2] *= mine * other
+        out[at + 3] *= mine * other * other
+        out[at + 4] *= mine * mine * other
+        out[at + 5] *= mine * mine * other * other
     at, width = PRODUCTS * len(rate), len(rate) + 1
     meetings(state, a, b, time, rate, out[at : at + width])
     meetings(state, b, a, time, rate, out[at + width : at + 2 * width])

@@ -85,12 +85,15 @@ class AgeFeatures(nn.Module):
 
 
 class Layer(nn.Module):
-    """One retentive block: injection, retention, diffusion, and a feed-forward net, each on a residual path."""
+    """One retentive block: injection, retention, diffusion, and a feed-forward net, each on a residual path.
+
+    Keys are the tokens themselves: a key projection would only be absorbed by the query's.
+    """
 
     def __init__(self, config: DSRDConfig, depth: int, pair_dim: int) -> None:
         super().__init__()
         dim, self.heads, self.depth, self.ablate = config.dim, config.heads, depth, config.ablate
-        self.query, self.key = nn.Linear(dim, dim), nn.Linear(dim, dim)
+        self.query = nn.Linear(dim, self.heads * dim)
         self.value = nn.Parameter(torch.randn(self.heads, dim, dim // self.heads) / math.sqrt(dim))
         self.retain = nn.Linear(pair_dim, dim)
         self.diffuse = nn.Parameter(torch.randn(self.heads, pair_dim, dim // self.heads) / math.sqrt(pair_dim))
@@ -124,18 +127,17 @@ class Layer(nn.Module):
         return fed
 
     def _injection(self, h: Tensor, token: Tensor, x: Tensor, mask: Tensor, learned: dict[str, Tensor]) -> Tensor:
-        query = self.query(h).unflatten(-1, (self.heads, -1))  # [B, H, d]
-        key = self.key(token).unflatten(-1, (self.heads, -1))  # [B, k, H, d]
-        product = torch.einsum("bhd,bkhd->bhk", query, key)
-        length = query.square().sum(-1, keepdim=True) * key.square().sum(-1).transpose(1, 2)
-        weight = torch.sigmoid(product * torch.rsqrt(length + 1e-12)) * mask.unsqueeze(1)  # [B, H, k]
+        query = self.query(h).unflatten(-1, (self.heads, -1))  # [B, H, dim]
+        product = torch.bmm(query, token.transpose(1, 2))  # [B, H, k]
+        length = query.square().sum(-1, keepdim=True) * token.square().sum(-1).unsqueeze(1)
+        weight = torch.sigmoid(product * torch.rsqrt(length + 1e-12)) * mask.unsqueeze(1)
         if self.ablate != "temporal_decay":
             rate, power = learned["lambda"].unsqueeze(-1), learned["alpha"].unsqueeze(-1)  # [H, 1]
             stretched = torch.exp(power * torch.log(x + 1e-6).unsqueeze(1))  # x^alpha
             weight = weight * torch.exp(-rate * stretched)
         weight = weight / weight.sum(-1, keepdim=True).clamp(min=1)
-        # values are linear in tokens: summing tokens first spares a projection of every token
-        summed = torch.bmm(weight * product / math.sqrt(key.shape[-1]), token)  # [B, H, dim]
+        # values are linear in tokens: summing first spares a projection of every token
+        summed = torch.bmm(weight * product / math.sqrt(token.shape[-1]), token)  # [B, H, dim]
         return torch.einsum("bhe,hed->bhd", summed, self.value)
 
     def _retained(self, z: Tensor, s: Tensor, x: Tensor, mask: Tensor, learned: dict[str, Tensor]) -> Tensor:

@@ -41,6 +41,7 @@ from dsrd.models.base import GraphSpec, TemporalModel, told_apart
 
 TABLE = ("key", "met", "count", "met_last")
 FIELDS = ("step1", "step2", "acts", "last", *TABLE, "size")  # in the order of `walks`
+Ablation = Literal["none", "no_block", "no_temporal_decay", "no_diffusion", "no_state"]
 WINDOW = 3  # token columns that compare windows
 
 
@@ -54,7 +55,7 @@ class DSRDConfig:
     scales: tuple[float, ...] = (1e-4, 1e-2, 1.0)  # time constants of the state, in spans of the training stream
     time_dim: int = 32  # features of an age: half cosines, half soft steps
     dropout: float = 0.1
-    ablate: Literal["none", "block", "temporal_decay", "diffusion", "state"] = "none"  # leave one part out
+    ablate: Ablation = "none"  # leave one part out
 
 
 @dataclass(frozen=True)
@@ -115,12 +116,12 @@ class Layer(nn.Module):
         }
 
     def forward(self, h: Tensor, token: Tensor, z: Tensor, s: Tensor, x: Tensor, mask: Tensor) -> Tensor:
-        if self.ablate == "block":
+        if self.ablate == "no_block":
             return h
         learned = self.decays()
-        gamma = torch.zeros_like(learned["gamma"]) if self.ablate == "state" else learned["gamma"]  # [H]
+        gamma = torch.zeros_like(learned["gamma"]) if self.ablate == "no_state" else learned["gamma"]  # [H]
         short = self._injection(h, token, x, mask, learned) * (1 - gamma).unsqueeze(-1)  # [B, H, d]
-        if self.ablate != "state":
+        if self.ablate != "no_state":
             short = short + self._retained(z, s, x, mask, learned) * gamma.unsqueeze(-1)
         h = h + self.norm_out(self.dropout(short.flatten(1)))
         fed: Tensor = h + self.dropout(self.feed(self.norm_in(h)))
@@ -131,7 +132,7 @@ class Layer(nn.Module):
         product = torch.bmm(query, token.transpose(1, 2))  # [B, H, k]
         length = query.square().sum(-1, keepdim=True) * token.square().sum(-1).unsqueeze(1)
         weight = torch.sigmoid(product * torch.rsqrt(length + 1e-12)) * mask.unsqueeze(1)
-        if self.ablate != "temporal_decay":
+        if self.ablate != "no_temporal_decay":
             rate, power = learned["lambda"].unsqueeze(-1), learned["alpha"].unsqueeze(-1)  # [H, 1]
             stretched = torch.exp(power * torch.log(x + 1e-6).unsqueeze(1))  # x^alpha
             weight = weight * torch.exp(-rate * stretched)
@@ -142,7 +143,7 @@ class Layer(nn.Module):
 
     def _retained(self, z: Tensor, s: Tensor, x: Tensor, mask: Tensor, learned: dict[str, Tensor]) -> Tensor:
         kept: Tensor = self.retain(s).unflatten(-1, (self.heads, -1))  # [B, H, d]
-        if self.ablate == "diffusion":
+        if self.ablate == "no_diffusion":
             return kept
         weight = torch.exp(-self.depth * learned["delta"].unsqueeze(-1) * x.unsqueeze(1)) * mask.unsqueeze(1)
         weight = weight / weight.sum(-1, keepdim=True).clamp(min=1)  # [B, H, k]
@@ -223,7 +224,7 @@ class DSRD(TemporalModel):
         mask = (reading.event > 0).float()
         seen = torch.log1p(reading.tokens.clamp(min=0))  # counts of any size on one scale
         pair, node = torch.log1p(reading.pair.clamp(min=0)), torch.log1p(reading.node.clamp(min=0))
-        if self.config.ablate == "state":
+        if self.config.ablate == "no_state":
             pair, node = torch.zeros_like(pair), torch.zeros_like(node)
             seen = torch.cat([torch.zeros_like(seen[..., :-WINDOW]), seen[..., -WINDOW:]], dim=-1)
         token = self._tokens(reading, x, mask, seen, past).flatten(0, 1)  # [2Q, k, dim]

@@ -1,0 +1,182 @@
+"""DSRD as its equations read, pair by pair and event by event: the specification of the fast model."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from dsrd.config import overridden
+from dsrd.data.dataset import Dataset
+from dsrd.events import Query
+from dsrd.graph.past import Past
+from dsrd.models import GraphSpec, create, model_class
+from reference.test_walks import RATES, WIDTH, NaiveState
+
+
+def stream(events: int = 50, nodes: int = 7) -> Dataset:
+    """Repeated timestamps, self-loops, nodes that come late."""
+    generator = torch.Generator().manual_seed(3)
+    src = torch.randint(1, nodes, (events,), generator=generator)
+    dst = torch.where(torch.arange(events) % 9 == 0, src, torch.randint(1, nodes, (events,), generator=generator))
+    time = torch.randint(0, 30, (events,), generator=generator).sort().values.double()
+    edge_x, node_x = (
+        torch.randn(events + 1, 2, generator=generator),
+        torch.randn(nodes + 3, 1, generator=generator),
+    )
+    edge_x[0], node_x[0] = 0, 0
+    return Dataset.from_arrays("toy", src, dst, time, edge_x=edge_x, node_x=node_x)
+
+
+def make_model(data: Dataset, **settings: Any) -> Any:
+    cls = model_class("dsrd")
+    torch.manual_seed(1)
+    given = {**cls.small, "code_dim": WIDTH, "neighbors": 4, "scales": (1.0, 0.1), **settings}
+    spec = GraphSpec(num_nodes=data.num_nodes, node_dim=data.node_dim, edge_dim=data.edge_dim)
+    model = create("dsrd", spec, overridden(cls.Config(), given))
+    model.rate = torch.tensor(RATES, dtype=torch.float64)
+    for name, parameter in model.named_parameters():  # nothing at a special value
+        parameter.data += 0.1 * torch.randn(parameter.shape) if "norm" in name or "raw" in name else 0
+    return model.eval()
+
+
+class NaiveDSRD:
+    """Reads the state from its definition, then follows the equations with one loop per sum."""
+
+    def __init__(self, model: Any, data: Dataset) -> None:
+        self.model, self.data, self.k = model, data, model.config.neighbors
+        self.rows = list(zip(*(column.tolist() for column in data.events.numpy()), strict=True))
+        self.state = NaiveState([row[:3] for row in self.rows])
+
+    def window(self, node: int, t: float) -> list[tuple[int, int, float, float]]:
+        """(partner, event, age, outgoing) of the latest events, newest first."""
+        found = []
+        for src, dst, time, id in self.rows:
+            if time < t:
+                found += [(dst, id, t - time, 1.0)] * (src == node) + [(src, id, t - time, 0.0)] * (dst == node)
+        return found[::-1][: self.k]
+
+    def time(self, age: float) -> Tensor:
+        x = torch.tensor(math.log1p(age))
+        part = self.model.age
+        return torch.cat([torch.cos(x * part.rate + part.phase), torch.tanh(x - part.step)])
+
+    def read(self, a: int, b: int, t: float) -> Tensor:
+        return torch.tensor(self.state.pair(a, b, t), dtype=torch.float32).clamp(min=0).log1p()
+
+    def activity(self, node: int, t: float) -> Tensor:
+        return torch.tensor(self.state.node(node, t), dtype=torch.float32).clamp(min=0).log1p()
+
+    def embed(self, node: int, other: int, t: float) -> Tensor:
+        window, across = self.window(node, t), [w for w, *_ in self.window(other, t)]
+        partners = [w for w, *_ in window]
+        z = [self.read(w, other, t) for w in partners]
+        tokens = []
+        for i, (w, event, age, outgoing) in enumerate(window):
+            counts = torch.tensor([float(w == other), partners.count(w), across.count(w)]).log1p()
+            order = torch.tensor([outgoing, i / self.k])
+            parts = [self.time(age), order, z[i], counts, self.data.edge_x[event]]
+            tokens.append(self.model.token(torch.cat(parts)))
+        some = torch.tensor([float(bool(window))])
+        last = self.time(window[0][2]) if window else torch.zeros(self.model.config.time_dim)
+        length = torch.tensor([math.log1p(len(window))])
+        h = self.model.start(torch.cat([last, some, length, self.activity(node, t), self.data.node_x[node]]))
+        x = [math.log1p(age) for _, _, age, _ in window]
+        for layer in self.model.layers:
+            h = self.block(layer, h, tokens, z, self.read(*self.ordered(node, other), t), x)
+        return h
+
+    def ordered(self, node: int, other: int) -> tuple[int, int]:
+        """Both endpoints see the pair's own reading as it was asked: source first."""
+        return (node, other) if (node, other) == self.asked else (other, node)
+
+    def block(
+        self, layer: Any, h: Tensor, tokens: list[Tensor], z: list[Tensor], s: Tensor, x: list[float]
+    ) -> Tensor:
+        learned, width, heads = layer.decays(), h.shape[0], layer.heads
+        out = []
+        for head in range(heads):
+            lam, alpha, gamma, delta = (learned[name][head] for name in ("lambda", "alpha", "gamma", "delta"))
+            q = layer.query(h).view(heads, width)[head]
+            omega = [
+                torch.sigmoid(q @ k / (q.norm() * k.norm())) * torch.exp(-lam * torch.tensor(xi) ** alpha)
+                for k, xi in zip(tokens, x, strict=True)
+            ]
+            psi = [torch.exp(-layer.depth * delta * xi) for xi in x]
+            injection, diffused = torch.zeros(width), torch.zeros(s.shape[0])
+            for i, k in enumerate(tokens):
+                injection = injection + omega[i] / sum(omega).clamp(min=1) * (q @ k / math.sqrt(width)) * k
+                diffused = diffused + psi[i] / sum(psi).clamp(min=1) * z[i]
+            share = slice(head * width // heads, (head + 1) * width // heads)
+            retained = layer.retain(s)[share] + diffused @ layer.diffuse[head]
+            out.append(gamma * retained + (1 - gamma) * injection @ layer.value[head])
+        h = h + layer.norm_out(torch.cat(out))
+        result: Tensor = h + layer.feed(layer.norm_in(h))
+        return result
+
+    def score(self, src: int, dst: int, t: float, head: str) -> Tensor:
+        self.asked = (src, dst)
+        parts = [self.embed(src, dst, t), self.embed(dst, src, t), self.read(src, dst, t)]
+        features = torch.cat([*parts, self.activity(src, t), self.activity(dst, t)])
+        partner = self.model.partner(features)[0]
+        return partner if head == "partner" else partner.detach() + self.model.activity(features)[0]
+
+
+@pytest.mark.parametrize("head", ["partner", "pair"])
+@pytest.mark.parametrize("observed", [0, 30])
+def test_values_and_gradients(head: str, observed: int) -> None:
+    """From an empty state with every event still to be folded in, and from a state that has seen most."""
+    data = stream()
+    times = data.events.time.tolist()
+    while observed and times[observed - 1] == times[observed]:
+        observed += 1
+    model = make_model(data)
+    model.ask(head)
+    past = Past(data.events, edge_x=data.edge_x, node_x=data.node_x)
+    model.observe(data.events[:observed], past)
+    rows = data.events[max(observed, 1) :: 4]
+    query = Query.cat(rows.query(), Query(rows.src, rows.dst.flip(0), rows.time))
+    query = Query.cat(
+        query, Query(torch.tensor([1, 9]), torch.tensor([9, 8]), torch.tensor([29.5, 31.0]).double())
+    )
+    found = model.score(query, past.during(data.events[observed:]))
+    naive = NaiveDSRD(model, data)
+    asked = zip(query.src.tolist(), query.dst.tolist(), query.time.tolist(), strict=True)
+    expected = torch.stack([naive.score(src, dst, t, head) for src, dst, t in asked])
+    assert torch.allclose(found, expected, atol=1e-4)
+    weights = dict(model.named_parameters())
+    ours, theirs = (
+        torch.autograd.grad(logits.square().sum(), list(weights.values()), allow_unused=True)
+        for logits in (found, expected)
+    )
+    for name, one, other in zip(weights, ours, theirs, strict=True):
+        assert (one is None) == (other is None), name
+        assert one is None or torch.allclose(one, other, atol=2e-3, rtol=2e-3), name
+
+
+@pytest.mark.parametrize("ablate", ["no_block", "no_temporal_decay", "no_diffusion", "no_state"])
+def test_an_ablation_takes_out_what_it_says(ablate: str) -> None:
+    data = stream()
+    past = Past(data.events, edge_x=data.edge_x, node_x=data.node_x)
+    whole, part = make_model(data), make_model(data, ablate=ablate)
+    query = data.events[20:].query()
+    for model in (whole, part):
+        model.observe(data.events[:20], past)
+    assert not torch.allclose(whole.score(query, past), part.score(query, past), atol=1e-3)
+    part.zero_grad()
+    part.score(query, past).sum().backward()
+    layer = part.layers[0]
+    silent = {
+        "no_block": [layer.raw_lambda, layer.raw_gamma, layer.raw_delta, layer.value],
+        "no_temporal_decay": [layer.raw_lambda, layer.raw_alpha],
+        "no_diffusion": [layer.raw_delta, layer.diffuse],
+        "no_state": [layer.raw_gamma, layer.raw_delta, layer.retain.weight],
+    }[ablate]
+    assert all(weight.grad is None or not weight.grad.any() for weight in silent)
+    if ablate == "no_state":
+        forgetful = part.score(query, past)
+        part.state.reset()
+        assert torch.equal(forgetful, part.score(query, past))

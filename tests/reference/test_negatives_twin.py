@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from py37_pairs import pairs
 
 from dsrd.events import Events
-from dsrd.graph.negatives import NoNegativeError, negatives
+from dsrd.graph.negatives import NoNegativeError, TrainingNegatives, negatives
 
 
 def literal_negatives(strategy, events, pool, seed, last_observed, batch_size, python):
@@ -71,3 +71,22 @@ def test_equals_the_literal_negatives(count, nodes, instants, begin, own_pool, b
         return
     assert list(zip(found.src.tolist(), found.dst.tolist(), strict=True)) == expected
     assert found.time.tolist() == events.time.tolist()
+
+
+def test_earlier_pairs_met_before_and_do_not_meet_now() -> None:
+    rng = np.random.default_rng(0)
+    events = Events.from_numpy(
+        rng.integers(1, 9, 600), rng.integers(1, 9, 600), np.sort(rng.integers(0, 300, 600))
+    )
+    sampler = TrainingNegatives(events, seed=0)
+    assert len(sampler.earlier(events[:20], 50)) == 0  # nothing came before
+    batch = events[400:420]
+    drawn = sampler.earlier(batch, 2000)
+    first, last = float(batch.time[0]), float(batch.time[-1])
+    pairs = list(zip(*(column.tolist() for column in events.numpy()[:3]), strict=True))
+    before = {(src, dst) for src, dst, t in pairs if t < first}
+    during = {(src, dst) for src, dst, t in pairs if first <= t <= last}
+    found = list(zip(drawn.src.tolist(), drawn.dst.tolist(), strict=True))
+    assert set(found) == before - during
+    assert set(drawn.time.tolist()) <= set(batch.time.tolist())
+    assert (drawn.time.diff() >= 0).all()

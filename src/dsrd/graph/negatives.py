@@ -9,6 +9,7 @@ the same candidates by the same rules with a generator of its own; it is for str
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Literal, get_args
 
 import numpy as np
@@ -158,16 +159,29 @@ class TrainingNegatives:
         return Query(batch.src, as_tensor(targets), batch.time)
 
     def earlier(self, batch: Events, count: int) -> Query:
-        """Pairs that met before the batch, at times of the batch: known pairs that may be asleep.
+        """Pairs that met before the batch and do not while it lasts, at times of the batch: up to `count` of them.
 
-        They are drawn from the pool's events, so that a pair is as likely as it was frequent; fewer than `count`
-        when nothing came before. Times are spread evenly over the batch.
+        Every such pair is as likely as any other, but half of the draws are among the fifth that met last: what
+        historical and inductive negatives will be. Times are spread evenly over the batch.
         """
-        before = int(torch.searchsorted(self._pool.time, batch.time[0]))
-        count = count if before else 0
-        rows = torch.from_numpy(self._rng.randint(0, max(before, 1), count))
-        moments = torch.arange(count) * len(batch) // max(count, 1)
-        return Query(self._pool.src[rows], self._pool.dst[rows], batch.time[moments])
+        time = self._pool.time.numpy()
+        start, stop = (
+            np.searchsorted(time, float(batch.time[0])),
+            np.searchsorted(time, float(batch.time[-1]), "right"),
+        )
+        seen = int(self._index.distinct[start])
+        if not seen:
+            return Query(batch.src[:0], batch.dst[:0], batch.time[:0])
+        newest = self._rng.randint(seen - max(1, seen // 5), seen, count // 2)
+        drawn = np.append(self._rng.randint(0, seen, count - count // 2), newest)
+        drawn = drawn[~np.isin(drawn, self._index.ids[start:stop])]
+        src, dst = self._index.pairs(drawn)
+        moments = torch.arange(len(drawn)) * len(batch) // max(len(drawn), 1)
+        return Query(as_tensor(src), as_tensor(dst), batch.time[moments])
+
+    @cached_property
+    def _index(self) -> PairIndex:
+        return PairIndex(self._pool)
 
     def state(self) -> dict[str, Tensor]:
         """The generator as tensors: whoever restores them continues bit for bit."""

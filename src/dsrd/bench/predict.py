@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from dsrd.errors import DsrdError
 from dsrd.evaluate.evaluator import Progress, Task, observe_all, probability, silent
 from dsrd.evaluate.protocol import PROTOCOLS
-from dsrd.events import Events, Query
+from dsrd.events import Query
 from dsrd.models import TemporalModel
 
 RULES = PROTOCOLS["strict"].lagging()
@@ -21,34 +24,73 @@ RULES = PROTOCOLS["strict"].lagging()
 def predict(
     model: TemporalModel, task: Task, query: Query, batch_size: int = 200, progress: Progress = silent
 ) -> Tensor:
-    """Probability of each pair; the model's state is, before and after, that right after training.  # [Q]
+    """Probability of each pair; the model's state is left as it was.  # [Q]
 
-    Events are observed on the way: a pair asked at t is scored by a state that has seen what came before t, and
-    nothing else. Questions about times before the end of training start over from an empty state.
+    The stream is observed from its first event on: a pair asked at t is scored by a state that has seen everything
+    before t, events that training withheld included, and nothing else.
     """
     if not len(query):
         return torch.empty(0)
-    parts = task.split
-    trained, early = model.state.snapshot(), bool(query.time.min() <= parts.train.time[-1])
-    if early:
-        model.state.reset()
-    unseen = Events.cat(*((parts.train,) if early else ()), parts.val, parts.test)
     past = task.full_past.to(model.device)
     order = torch.argsort(query.time, stable=True)
     scores = torch.empty(len(query))
     seen = 0
-    model.eval()
-    for rows in _moments(query.time[order]):
-        upto = int(torch.searchsorted(unseen.time, query.time[order[rows.start]]))
-        if upto > seen and not model.stateless:
-            observe_all(model, unseen[seen:upto], past, RULES, batch_size, progress)
-        seen = max(seen, upto)
-        for start in range(rows.start, rows.stop, batch_size):
-            part = order[start : min(start + batch_size, rows.stop)]
-            scores[part] = probability(model, query[part], past)
-            progress("scoring", start + len(part), len(query))
-    model.state.restore(trained)
+    events = task.split.full
+    with from_the_start(model):
+        for rows in _moments(query.time[order]):
+            upto = int(torch.searchsorted(events.time, query.time[order[rows.start]]))
+            if upto > seen and not model.stateless:
+                observe_all(model, events[seen:upto], past, RULES, batch_size, progress)
+            seen = max(seen, upto)
+            for start in range(rows.start, rows.stop, batch_size):
+                part = order[start : min(start + batch_size, rows.stop)]
+                scores[part] = probability(model, query[part], past)
+                progress("scoring", start + len(part), len(query))
     return scores
+
+
+def top_partners(
+    model: TemporalModel,
+    task: Task,
+    node: int,
+    time: float | None = None,
+    k: int = 10,
+    batch_size: int = 200,
+    progress: Progress = silent,
+) -> tuple[Tensor, Tensor]:
+    """The k likeliest targets of a node at a time, likeliest first, and their probabilities.  # [k], [k]
+
+    Candidates are all targets of the stream, the node itself included if it is one; without a time the question is
+    about the moment after the last event. Equal probabilities stand in the order of node ids.
+    """
+    if k < 1:
+        raise DsrdError(f"top {k}: give 1 or more")
+    target = torch.unique(task.dataset.events.dst)  # sorted
+    at = after_last(task) if time is None else time
+    query = Query(torch.full_like(target, node), target, torch.full(target.shape, at, dtype=torch.float64))
+    scores = predict(model, task, query, batch_size, progress)
+    best = torch.sort(scores, descending=True, stable=True).indices[:k]
+    return target[best], scores[best]
+
+
+def after_last(task: Task) -> float:
+    """The moment right after the stream's last event."""
+    return math.nextafter(float(task.dataset.events.time[-1]), math.inf)
+
+
+@contextmanager
+def from_the_start(model: TemporalModel) -> Iterator[None]:
+    """The model with an empty state, ready to be told the stream; its own state is back when the block ends.
+
+    The state right after training lacks the events that training withheld: whoever asks wants them remembered.
+    """
+    before = model.state.snapshot()
+    model.state.reset()
+    model.eval()
+    try:
+        yield
+    finally:
+        model.state.restore(before)
 
 
 def _moments(time: Tensor) -> Iterator[slice]:

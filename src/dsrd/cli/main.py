@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from dsrd import __version__
-from dsrd.cli import bench, data, demo, models, predict, runs
+from dsrd.cli import bench, classify, data, demo, embed, inspect, models, predict, runs
 from dsrd.errors import DsrdError, MachineError
 
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
@@ -35,6 +35,9 @@ app.command("models", epilog=models.EXAMPLES)(models.models)
 app.command("train", epilog=runs.TRAIN_EXAMPLES)(runs.train)
 app.command("evaluate", epilog=runs.EVALUATE_EXAMPLES)(runs.evaluate)
 app.command("predict", epilog=predict.EXAMPLES)(predict.predict)
+app.command("classify", epilog=classify.EXAMPLES)(classify.classify)
+app.command("embed", epilog=embed.EXAMPLES)(embed.embed)
+app.command("inspect", epilog=inspect.EXAMPLES)(inspect.inspect)
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from dsrd.errors import unknown
+from dsrd.errors import DsrdError, unknown
 from dsrd.events import Events, Query
 from dsrd.graph.negatives import TrainingNegatives
 from dsrd.graph.past import Past
@@ -77,6 +77,15 @@ class TemporalModel(nn.Module, ABC):
     def observe(self, events: Events, past: Past) -> None:
         """Take in events that happened; the only place where state may change."""
 
+    def embed(self, node: Tensor, time: Tensor, past: Past) -> Tensor:
+        """A vector for each node at each time; changes nothing.  # [n] -> [n, d]"""
+        name = type(self).__module__.rpartition(".")[2]
+        raise DsrdError(f"{name} has no embeddings; ask a model that learns vectors of nodes")
+
+    def learned(self) -> dict[str, Any]:
+        """Constants that training found and a person can read: nested, fit for JSON; empty if there are none."""
+        return {}
+
     @property
     def device(self) -> torch.device:
         """Where the weights are, and so where queries are answered; main memory for a model without any."""
@@ -109,6 +118,9 @@ class NodeEncoder(TemporalModel):
     @abstractmethod
     def encode(self, node: Tensor, time: Tensor, past: Past) -> Tensor:
         """What the past says of each node at each time.  # [Q] -> [Q, out_dim]"""
+
+    def embed(self, node: Tensor, time: Tensor, past: Past) -> Tensor:
+        return self.encode(node, time, past)
 
     def score(self, query: Query, past: Past) -> Tensor:
         node = torch.cat([query.src, query.dst])

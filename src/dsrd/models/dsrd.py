@@ -33,7 +33,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from dsrd.events import Events, Query, as_tensor
+from dsrd.events import NULL, Events, Query, as_tensor
 from dsrd.graph import walks
 from dsrd.graph.negatives import TrainingNegatives
 from dsrd.graph.past import Past
@@ -43,6 +43,13 @@ TABLE = ("key", "met", "count", "met_last")
 FIELDS = ("step1", "step2", "acts", "last", *TABLE, "size")  # in the order of `walks`
 Ablation = Literal["none", "no_block", "no_temporal_decay", "no_diffusion", "no_state"]
 WINDOW = 3  # token columns that compare windows
+IDLE: Mapping[Ablation, tuple[str, ...]] = {  # constants that an ablation leaves where they started
+    "none": (),
+    "no_block": ("lambda", "alpha", "gamma", "delta"),
+    "no_temporal_decay": ("lambda", "alpha"),
+    "no_diffusion": ("delta",),
+    "no_state": ("gamma", "delta"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,6 +166,11 @@ def _head(width: int, config: DSRDConfig) -> nn.Sequential:
     return nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Dropout(config.dropout), nn.Linear(hidden, 1))
 
 
+def _plain(value: Tensor) -> list[float]:
+    """Six figures: what a person reads and a log of every epoch can hold."""
+    return [float(f"{each:.6g}") for each in value.detach().tolist()]
+
+
 def _empty_column(column: int, rates: int, _: int) -> Tensor:
     return as_tensor(walks.empty_table(1024, rates)[column])
 
@@ -217,8 +229,28 @@ class DSRD(TemporalModel):
         # detached: what the pair head learns of sleepers must not bend the partner head's answer
         return partner, partner.detach() + self.activity(features).squeeze(-1)
 
+    def embed(self, node: Tensor, time: Tensor, past: Past) -> Tensor:
+        """The node's h after the layers, nobody being the partner.
+        Asked about nobody, a state answers with the node's own past and the noise of codes alone."""
+        return self._ends(Query(node, torch.full_like(node, NULL), time), past)[0][0]
+
+    def learned(self) -> dict[str, Any]:
+        """Decays per layer and head; the time constants of the state, in the stream's clock."""
+        found: dict[str, Any] = {}
+        for layer in self.layers:
+            assert isinstance(layer, Layer)
+            used = {name: v for name, v in layer.decays().items() if name not in IDLE[self.config.ablate]}
+            if used:
+                found[f"layer_{layer.depth}"] = {name: _plain(value) for name, value in used.items()}
+        return found | {"time_constants": _plain(1 / self.rate)}
+
     def represent(self, query: Query, past: Past) -> Tensor:
         """What both heads see of each pair.  # [Q, features]"""
+        (src, dst), pair, node = self._ends(query, past)
+        return torch.cat([src, dst, pair, node[0], node[1]], dim=-1)
+
+    def _ends(self, query: Query, past: Past) -> tuple[Tensor, Tensor, Tensor]:
+        """Either end's h after the layers, and what the state says.  # [2, Q, dim], [Q, pair], [2, Q, node]"""
         reading = self.read(query, past)
         x = torch.log1p(reading.age)  # [2, Q, k]
         mask = (reading.event > 0).float()
@@ -232,8 +264,7 @@ class DSRD(TemporalModel):
         z, s = seen[..., :-WINDOW].flatten(0, 1), pair.repeat(2, 1)  # [2Q, k, pair], [2Q, pair]
         for layer in self.layers:
             h = layer(h, token, z, s, x.flatten(0, 1), mask.flatten(0, 1))
-        src, dst = h.chunk(2)
-        return torch.cat([src, dst, pair, node[0], node[1]], dim=-1)
+        return h.view(2, len(query), -1), pair, node
 
     def _tokens(self, reading: Reading, x: Tensor, mask: Tensor, seen: Tensor, past: Past) -> Tensor:
         rank = torch.arange(x.shape[-1], device=x.device).expand_as(x) / x.shape[-1]

@@ -36,7 +36,7 @@ class Progressed:
     best_auc: float = -1.0
     waited: int = 0  # epochs since the best
     finished: bool = False
-    history: list[dict[str, float]] = field(default_factory=list)
+    history: list[dict[str, Any]] = field(default_factory=list)
 
     def judge(self, ap: float, auc: float, patience: int) -> bool:
         """Early stopping as published: better only if AP *and* AUC are at least as good as the kept ones."""
@@ -112,7 +112,7 @@ class RunFolder:
         with _checkpoint_faults(file):
             return Progressed(**checkpoint.note(file)["progressed"])
 
-    def log(self, history: list[dict[str, float]]) -> None:
+    def log(self, history: list[dict[str, Any]]) -> None:
         write_text(self.path / "log.jsonl", "".join(json.dumps(line) + "\n" for line in history))
 
 
@@ -204,10 +204,18 @@ class Fit:
         trained = model.state.snapshot()
         with self.average.in_place():
             ap, auc = self._validate(progress)
+            learned = model.learned()  # of the weights that were judged
             done.epoch += 1
             if done.judge(ap, auc, run.train.patience):
                 self._keep(trained)
-        line = {"epoch": done.epoch, "loss": loss, "val_ap": ap, "val_auc": auc, "seconds": seconds}
+        line: dict[str, Any] = {
+            "epoch": done.epoch,
+            "loss": loss,
+            "val_ap": ap,
+            "val_auc": auc,
+            "seconds": seconds,
+        }
+        line |= {"learned": learned} if learned else {}
         line["seconds_with_validation"] = time.perf_counter() - began
         done.history.append(line)
         spent = sum(entry["seconds_with_validation"] for entry in done.history)

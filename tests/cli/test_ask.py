@@ -1,0 +1,169 @@
+"""Asking a trained run: a node's likeliest partners, embeddings, and what was learned."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+
+from dsrd.models import DEFAULT
+
+from .conftest import CALLS, QUICK, STATELESS, STREAM, TRAINED, UNTRAINED, done, refused, write_calls
+
+
+@pytest.fixture(scope="module")
+def callers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run on a file with names and dates; not to be changed."""
+    folder = tmp_path_factory.mktemp("callers")
+    calls = write_calls(folder / "calls.csv")
+    done("train", "-m", DEFAULT, *QUICK, "-d", calls, *CALLS, "-o", folder / "run", "--results", "none")
+    return folder / "run"
+
+
+@pytest.mark.parametrize("command", ["predict", "embed", "inspect"])
+def test_help_has_an_example_and_a_line_per_option(command: str):
+    shown = done(command, "--help").out
+    assert f"\n    dsrd {command}" in shown
+    assert all(len(line) <= 80 for line in shown.splitlines() if "    dsrd " not in line)
+    options = shown.split("Options:")[1].split("Examples:")[0]
+    assert all(line.startswith("  -") for line in filter(str.strip, options.splitlines()))
+    assert f"\n  {command} " in done("--help").out
+
+
+def test_partners_of_a_node_by_name(callers: Path):
+    rows = list(csv.DictReader(done("predict", callers, "--node", "Çelik", "--top", 3).out.splitlines()))
+    assert len(rows) == 3
+    assert {row["source"] for row in rows} == {"Çelik"}
+    scores = [float(row["score"]) for row in rows]
+    assert scores == sorted(scores, reverse=True)
+
+    people = ["Ann", "Bob", "Çelik", "Dé", "eve@example.org", '"Fay, Jr."', "007", "Hans"]
+    Path("ask.csv").write_text("caller,callee\n" + "".join(f"Çelik,{name}\n" for name in people))
+    pairs = done("predict", callers, "--pairs", "ask.csv", "--json").json["predictions"]
+    best = sorted(pairs, key=lambda row: -row["score"])[:3]
+    assert [(row["target"], str(row["score"])) for row in best] == [(row["target"], row["score"]) for row in rows]
+
+
+def test_partners_at_a_time_by_a_head_into_a_file(callers: Path):
+    words = ["predict", callers, "--node", "007", "--time", "2024-05-19T08:00:00Z"]
+    found = done(*words, "--json").json
+    assert found["pairs"] == 8
+    assert {row["time"] for row in found["predictions"]} == {"2024-05-19T08:00:00Z"}
+    assert done(*words, "--head", "partner", "--json").json == found
+    assert done(*words, "--head", "pair", "--json").json != found
+    assert done(*words, "--top", 2, "--out", "best.csv", "--json").json == {"pairs": 2, "out": "best.csv"}
+    assert len(Path("best.csv").read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize("model", [DEFAULT, TRAINED, STATELESS])
+def test_partners_of_a_numbered_node(trained_once: Callable[[str], Path], model: str):
+    outcome = done("predict", trained_once(model), "--node", 3, "--json")
+    assert outcome.json["pairs"] == 10
+    assert outcome.err == ""
+    early = done("predict", trained_once(model), "--node", 3, "--time", 10, "--top", 1)
+    assert "time 10 lies in the time of training" in early.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("", "predict needs either --pairs or --node, and not both"),
+        ("--node Ann --pairs ask.csv", "predict needs either --pairs or --node, and not both"),
+        ("--pairs ask.csv --top 3", "--top and --time go with --node"),
+        ("--pairs ask.csv --time 3", "--top and --time go with --node"),
+        ("--node Anm", "unknown node 'Anm'; did you mean 'Ann'?"),
+        ("--node Ann --top 0", "--top 0: give 1 or more"),
+        ("--node Ann --time soon", "--time soon: give a number, 0 or later, or a date"),
+        ("--node Ann --time=-3", "--time -3: give a number, 0 or later, or a date"),
+        ("--node Ann --time nan", "--time nan: give a number, 0 or later, or a date"),
+        ("--node Ann --head pairs", "unknown head 'pairs'; did you mean 'pair'?"),
+    ],
+)
+def test_questions_that_are_none(callers: Path, words: str, said: str):
+    Path("ask.csv").write_text("caller,callee\nAnn,Bob\n")
+    assert said in refused("predict", callers, *words.split())
+
+
+@pytest.mark.parametrize("name", ["0", "999", "-1", "Ann", ""])
+def test_a_number_that_is_no_node(trained_once: Callable[[str], Path], name: str):
+    error = refused("predict", trained_once(TRAINED), f"--node={name}")
+    assert f"unknown node '{name}'; the nodes of this stream are numbered from 1 to" in error
+
+
+def test_a_target_of_a_bipartite_stream_has_no_partners():
+    words = ["-d", "synth:events=1000,bipartite=true", "-m", UNTRAINED, "-o", "run", "--results", "none"]
+    done("train", *words)
+    targets = [row["target"] for row in done("predict", "run", "--node", 1, "--json").json["predictions"]]
+    assert "is only ever a target" in refused("predict", "run", "--node", targets[0])
+
+
+def test_embeddings_of_named_nodes(callers: Path):
+    said = done("embed", callers, "--out", "some/nodes.parquet", "--json").json
+    assert said == {"nodes": 8, "dim": 16, "out": "some/nodes.parquet"}
+    table = pyarrow.parquet.read_table("some/nodes.parquet")
+    assert table.column_names == ["node", *(f"e{i}" for i in range(16))]
+    assert {"Çelik", "Fay, Jr.", "007"} < {*table["node"].to_pylist()}
+    shown = done("embed", callers, "--out", "nodes.npy")
+    assert shown.err == "nodes.npy: 8 nodes, 16 numbers each\n"
+    matrix = np.load("nodes.npy")
+    assert matrix.shape == (9, 16)
+    assert not matrix[0].any()
+    assert np.array_equal(matrix[1:, 4], table["e4"].to_numpy())
+
+
+@pytest.mark.parametrize("model", [DEFAULT, TRAINED, STATELESS])
+def test_embeddings_at_a_time(trained_once: Callable[[str], Path], model: str):
+    done("embed", trained_once(model), "--out", "last.npy")
+    early = done("embed", trained_once(model), "--out", "early.npy", "--time", 1000)
+    assert "time 1000 lies in the time of training" in early.err
+    last, first = np.load("last.npy"), np.load("early.npy")
+    assert last.shape == first.shape
+    assert np.isfinite(last).all()
+    assert not np.allclose(last, first)
+    done("embed", trained_once(model), "--out", "numbered.parquet")
+    assert pyarrow.parquet.read_table("numbered.parquet")["node"].to_pylist() == list(range(1, len(last)))
+
+
+def test_embeddings_that_cannot_be(callers: Path):
+    for name, suffix in (("nodes.csv", ".csv"), ("nodes", "")):
+        assert f"{name}: cannot write '{suffix}'; use a name" in refused("embed", callers, "--out", name)
+    assert "missing option '--out'" in refused("embed", callers)
+    assert "--time later: give a number" in refused("embed", callers, "--out", "a.npy", "--time", "later")
+    assert "no-run: not a run folder" in refused("embed", "no-run", "--out", "a.npy")
+    done("train", "-m", UNTRAINED, "-d", STREAM, "-o", "run", "--results", "none")
+    assert f"{UNTRAINED} has no embeddings" in refused("embed", "run", "--out", "a.npy")
+
+
+def test_inspect_says_what_was_learned(callers: Path):
+    found = done("inspect", callers, "--json").json
+    log = [json.loads(line) for line in (callers / "log.jsonl").read_text().splitlines()]
+    assert (found["model"], found["dataset"], found["complete"]) == (DEFAULT, "calls", True)
+    assert (found["epochs"], found["best_epoch"], found["curve"]) == (1, 1, log)
+    assert found["learned"] == log[0]["learned"]
+    assert set(found["learned"]) == {"layer_1", "layer_2", "time_constants"}
+    assert found["state"]["bytes"] == sum(field["bytes"] for field in found["state"]["fields"].values()) > 0
+    assert found["parameters"] == json.loads((callers / "record.json").read_text())["parameters"]
+
+
+@pytest.mark.parametrize("model", [DEFAULT, TRAINED, STATELESS])
+def test_inspect_shows_tables_that_fit(trained_once: Callable[[str], Path], model: str):
+    Path("run").symlink_to(trained_once(model))
+    shown = done("inspect", "run").out
+    assert all(len(line.rstrip()) <= 80 for line in shown.splitlines())
+    assert ("layer 1: lambda" in shown) == (model == DEFAULT)
+    assert ("state after training" in shown) == (model != STATELESS)
+    assert "val AUC" in shown
+    assert "best" in shown
+
+
+def test_inspect_what_learns_nothing_and_what_is_no_run():
+    done("train", "-m", UNTRAINED, "-d", STREAM, "-o", "run", "--results", "none")
+    found = done("inspect", "run", "--json").json
+    assert (found["parameters"], found["learned"]) == (0, {})
+    assert done("inspect", "run").err == ""
+    assert "no-run: not a run folder" in refused("inspect", "no-run")

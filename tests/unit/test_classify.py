@@ -1,0 +1,308 @@
+"""Node classification: the cut, the metrics and their intervals, the head, and the command."""
+
+from __future__ import annotations
+
+import io
+import json
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+from dsrd.cli import main
+from dsrd.data.dataset import Dataset
+from dsrd.errors import DsrdError
+from dsrd.evaluate.classification import Ranking, intervals, measure
+from dsrd.evaluate.protocol import PROTOCOLS
+from dsrd.graph.past import Past
+from dsrd.models import GraphSpec, create, model_class
+from dsrd.train.classify import HeadConfig, NodeTask, cut, embeddings, fit_head
+
+MODEL = "tgn"
+SHARP = "dsrd"  # tells ages apart before any training
+QUICK = HeadConfig(lr=1e-2, epochs=30, dropout=0.0)
+
+
+def stream(events: int = 1200, classes: int = 2, seed: int = 0) -> Dataset:
+    """The label says how long ago the source last acted: one event of memory is enough to know it."""
+    rng = np.random.default_rng(seed)
+    src, gap = np.empty(events, np.int64), np.zeros(events)
+    last = np.full(21, -100.0)
+    for row in range(events):
+        src[row] = rng.integers(1, 6) if rng.random() < 0.5 else rng.integers(6, 21)
+        gap[row], last[src[row]] = row - last[src[row]], row
+    label = np.digitize(gap, np.quantile(gap, np.arange(1, classes) / classes)) + (classes > 2)
+    return Dataset.from_arrays("gaps", src, rng.integers(21, 31, events), np.arange(events), label=label)
+
+
+def backbone(data: Dataset, name: str = MODEL) -> Any:
+    torch.manual_seed(0)
+    spec = GraphSpec(num_nodes=data.num_nodes, node_dim=data.node_dim, edge_dim=data.edge_dim)
+    kind = model_class(name)
+    model = create(name, spec, kind.Config(**kind.small))
+    model.calibrate(data.events)
+    return model
+
+
+def embedded(data: Dataset, name: str = MODEL) -> tuple[NodeTask, torch.Tensor]:
+    task = NodeTask.of(data)
+    past = Past(data.events, edge_x=data.edge_x, node_x=data.node_x, num_nodes=data.num_nodes)
+    return task, embeddings(backbone(data, name), task, past, PROTOCOLS["dyglib"], 50)
+
+
+def test_the_cut_is_the_published_one_without_a_node_filter():
+    time = np.sort(np.random.default_rng(0).random(1000).round(2))
+    rows = cut(time)
+    first, second = np.quantile(time, [0.7, 0.85])
+    assert rows["train"] == slice(0, int((time <= first).sum()))
+    assert rows["val"] == slice(rows["train"].stop, int((time <= second).sum()))
+    assert rows["test"] == slice(rows["val"].stop, 1000)
+
+
+@pytest.mark.parametrize("counts", [[660, 220, 120], [1, 1, 998], [998, 1, 1], [1, 998, 1], [100] * 3 + [690, 10]])
+def test_ties_leave_no_part_empty_and_no_timestamp_in_two(counts: list[int]):
+    time = np.repeat(np.arange(float(len(counts))), counts)
+    rows = cut(time)
+    assert all(part.stop > part.start for part in rows.values())
+    assert {rows["train"].stop, rows["val"].stop} <= set(np.cumsum(counts).tolist())
+
+
+def test_the_cut_of_tied_years_is_the_nearest_one():
+    time = np.repeat([39.0, 40.0, 41.0, 42.0, 43.0], [24653, 4535, 9718, 5410, 19])  # as in a citation stream
+    assert [part.stop for part in cut(time).values()] == [29188, 38906, 44335]
+
+
+def test_the_cut_of_a_real_citation_stream_has_every_class_in_every_part(real_data: Any):
+    task = NodeTask.of(real_data("pubmed"))
+    assert task.names == ["1", "2", "3"]
+    assert all(len(task.target[task.labelled(part)].unique()) == 3 for part in ("train", "val", "test"))
+
+
+def test_the_positives_of_the_published_cut(real_data: Any):
+    task = NodeTask.of(real_data("wikipedia"))
+    assert [int(task.target[task.labelled(part)].sum()) for part in ("train", "val", "test")] == [156, 17, 44]
+
+
+def test_binary_figures_equal_sklearn():
+    rng = np.random.default_rng(1)
+    target, score = (rng.random(400) < 0.1).astype(np.int64), rng.random((400, 1)).round(2)
+    found = measure(target, score, ["0", "1"])
+    auc, auprc = roc_auc_score(target, score[:, 0]), average_precision_score(target, score[:, 0])
+    assert found["auc"] == pytest.approx(100 * auc, abs=1e-4)
+    assert found["auprc"] == pytest.approx(100 * auprc, abs=1e-4)
+    assert found["auprc_factor"] == pytest.approx(auprc / target.mean(), abs=1e-4)
+    assert found["auc_low"] < found["auc"] < found["auc_high"]
+    assert found["auprc_low"] < found["auprc"] < found["auprc_high"]
+    assert found["positives"] == target.sum()
+
+
+def test_multi_class_figures_equal_sklearn():
+    rng = np.random.default_rng(2)
+    target = rng.choice(3, 300, p=[0.2, 0.3, 0.5])
+    score = rng.dirichlet([1, 1, 1], 300) + 0.3 * np.eye(3)[target]
+    score /= score.sum(1, keepdims=True)
+    found = measure(target, score, ["a", "b", "c"])
+    assert found["auc"] == pytest.approx(100 * roc_auc_score(target, score, multi_class="ovr"), abs=1e-4)
+    each = [average_precision_score(target == number, score[:, number]) for number in range(3)]
+    assert found["auprc"] == pytest.approx(100 * np.mean(each), abs=1e-4)
+    assert [one["auprc"] for one in found["classes"].values()] == pytest.approx([100 * x for x in each], abs=1e-4)
+    assert found["classes"]["b"]["positives"] == (target == 1).sum()
+    assert found["auc_low"] < found["auc"] < found["auc_high"]
+
+
+def test_a_class_that_a_part_lacks_does_not_count():
+    target, score = (
+        np.array([0, 1, 0, 1]),
+        np.array([[0.5, 0.4, 0.1], [0.3, 0.6, 0.1], [0.4, 0.5, 0.1], [0, 1, 0]]),
+    )
+    found = measure(target, score, ["a", "b", "c"], draws=50)
+    assert found["auc"] == 100.0
+    assert np.isnan(found["classes"]["c"]["auc"])
+    assert found["classes"]["c"]["positives"] == 0
+
+
+def test_a_draw_is_weighed_as_sklearn_does():
+    rng = np.random.default_rng(3)
+    label, score = rng.random(200) < 0.3, rng.random(200).round(1)
+    count = rng.multinomial(200, [1 / 200] * 200, size=3)
+    auc, ap = Ranking.of(label, score).weighed(count)
+    assert auc == pytest.approx([roc_auc_score(label, score, sample_weight=row) for row in count])
+    assert ap == pytest.approx([average_precision_score(label, score, sample_weight=row) for row in count])
+
+
+def test_intervals_are_those_of_the_plain_bootstrap():
+    rng = np.random.default_rng(4)
+    label = rng.random(300) < 0.2
+    score = label + rng.normal(size=300)
+    (low, _), (high, _) = intervals([Ranking.of(label, score)], seed=0)
+    draws = [rng.integers(0, 300, 300) for _ in range(1000)]
+    plain = np.percentile([roc_auc_score(label[rows], score[rows]) for rows in draws], [2.5, 97.5])
+    assert [low, high] == pytest.approx(plain.tolist(), abs=0.01)
+    assert intervals([Ranking.of(label, score)], seed=0) == intervals([Ranking.of(label, score)], seed=0)
+    assert intervals([Ranking.of(label, score)], seed=1) != intervals([Ranking.of(label, score)], seed=0)
+
+
+def test_recent_activity_is_learnt_by_a_frozen_backbone():
+    task, x = embedded(stream(), SHARP)
+    fitted = fit_head(x, task, QUICK)
+    target = task.target[task.labelled("test")].numpy()
+    found = measure(target, fitted.scores["test"], task.names)
+    assert found["auc_low"] > 90
+    assert found["auprc_factor"] > 1.5
+    assert 1 <= fitted.best_epoch <= fitted.epochs <= QUICK.epochs
+
+
+def test_several_classes_are_learnt():
+    task, x = embedded(stream(classes=3), SHARP)
+    assert task.names == ["1", "2", "3"]
+    fitted = fit_head(x, task, QUICK)
+    assert fitted.scores["test"].shape == (len(task.labelled("test")), 3)
+    found = measure(task.target[task.labelled("test")].numpy(), fitted.scores["test"], task.names)
+    assert found["auc_low"] > 80
+
+
+def test_shuffled_labels_are_not_learnt():
+    data = stream()
+    mixed = np.random.default_rng(0).permutation(data.label.numpy())  # type: ignore[union-attr]
+    task, x = embedded(Dataset.from_arrays("mixed", *data.events.numpy()[:3], label=mixed), SHARP)
+    found = measure(
+        task.target[task.labelled("test")].numpy(), fit_head(x, task, QUICK).scores["test"], task.names
+    )
+    assert found["auc_low"] < 50 < found["auc_high"]
+
+
+def test_embeddings_leave_the_model_as_it_was_and_do_not_see_the_future():
+    data = stream(events=300)
+    model, task = backbone(data), NodeTask.of(data)
+    model.train()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    state = model.state.snapshot()
+    x = embeddings(model, task, Past(data.events), PROTOCOLS["dyglib"], 50)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(torch.equal(value, state[name]) for name, value in model.state.snapshot().items())
+    src, dst, time, _ = data.events.numpy()
+    other = dst.copy()
+    other[250:] = 21 + (other[250:] - 20) % 10
+    changed = Dataset.from_arrays("changed", src, other, time, label=data.label)
+    assert torch.equal(embedded(changed)[1][:250], x[:250])
+
+
+def test_the_head_is_fixed_by_its_seed():
+    task, x = embedded(stream(events=400))
+    one, same, other = (fit_head(x, task, HeadConfig(epochs=3), seed) for seed in (5, 5, 6))
+    assert np.array_equal(one.scores["test"], same.scores["test"])
+    assert not np.array_equal(one.scores["test"], other.scores["test"])
+
+
+def test_patience_ends_training():
+    task, x = embedded(stream(events=400))
+    fitted = fit_head(x, task, HeadConfig(lr=0.3, epochs=100, patience=2))
+    assert fitted.epochs in (fitted.best_epoch + 2, 100)
+    assert fitted.epochs < 100
+
+
+def test_unlabelled_events_are_seen_and_not_asked_about():
+    data = stream()
+    label = data.label.numpy().copy()  # type: ignore[union-attr]
+    label[::2] = np.nan
+    task, x = embedded(Dataset.from_arrays("half", *data.events.numpy()[:3], label=label))
+    assert torch.equal(x, embedded(data)[1])
+    assert sum(len(task.labelled(part)) for part in ("train", "val", "test")) == len(label) // 2
+    assert len(fit_head(x, task, QUICK).scores["val"]) == len(task.labelled("val"))
+
+
+@pytest.mark.parametrize(
+    ("label", "said"),
+    [
+        (None, "has no labels; name their column"),
+        (np.full(100, np.nan), "no event has a label"),
+        (np.zeros(100), "every label is 0"),
+        (np.linspace(0, 1, 100), "labels are not classes"),
+        (np.arange(100) < 50, "the val events have only the label 0"),
+        (np.where(np.arange(100) < 85, np.arange(100) % 2, 1), "the test events have only the label 1"),
+        (np.where(np.arange(100) < 85, np.arange(100) % 2, np.nan), "the test events have no label"),
+    ],
+)
+def test_labels_that_cannot_be_used_are_refused(label: Any, said: str):
+    rows = np.arange(100)
+    data = Dataset.from_arrays("bad", rows % 9 + 1, rows % 7 + 10, rows, label=label)
+    with pytest.raises(DsrdError, match=said):
+        NodeTask.of(data)
+
+
+def test_sources_without_a_past_are_counted():
+    rows = np.arange(100)
+    data = Dataset.from_arrays("once", np.where(rows < 90, rows + 1, 1), rows * 0 + 200, rows, label=rows % 2)
+    assert NodeTask.of(data).with_past("val", Past(data.events)) == 0
+    assert NodeTask.of(data).with_past("test", Past(data.events)) == pytest.approx(10 / 15)
+
+
+def test_too_few_times_are_refused():
+    with pytest.raises(DsrdError, match="2 distinct times cannot be cut"):
+        cut(np.array([0.0, 0.0, 1.0, 1.0]))
+
+
+def test_a_model_without_embeddings_is_refused():
+    data = stream(events=100)
+    with pytest.raises(DsrdError, match="no embeddings"):
+        embeddings(backbone(data, "edgebank"), NodeTask.of(data), Past(data.events), PROTOCOLS["dyglib"])
+
+
+def run(*words: object) -> tuple[Any, str, str]:
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as left:
+        main([str(word) for word in words])
+    return left.value.code, out.getvalue(), err.getvalue()
+
+
+def trained(folder: Path, dataset: object, *more: str) -> Path:
+    quick = ("--threads", "1", "--set", "train.epochs=1", "--set", "model.dim=16", "--set", "model.time_dim=8")
+    code, _, err = run("train", "-m", MODEL, "-d", dataset, "-o", folder, *quick, *more)
+    assert code == 0, err
+    return folder
+
+
+def test_the_command_from_a_run_to_a_record(tmp_path: Path):
+    folder = trained(tmp_path / "run", "synth:events=1500")
+    code, out, err = run("classify", folder, "--json", "--threads", 1)
+    assert code == 0, err
+    record = json.loads(out.splitlines()[-1])
+    assert (record["task"], record["model"], record["seed"]) == ("node", MODEL, 0)
+    for part in ("test", "val"):
+        found = record["results"][part]
+        assert found["auc_low"] <= found["auc"] <= found["auc_high"]
+        assert found["auprc_factor"] == pytest.approx(found["auprc"] / found["positive_ratio"], rel=1e-2)
+        assert 0 < found["with_past"] <= 100
+    assert set(record["digests"]) == {"data", "split", "config", "weights"}
+    lines = (tmp_path / "results.jsonl").read_text().splitlines()
+    assert [json.loads(line).get("task") for line in lines] == [None, "node"]
+
+    again = json.loads(run("classify", folder, "--json", "--results", "none")[1].splitlines()[-1])
+    assert again["results"] == record["results"]
+    other = json.loads(run("classify", folder, "--seed", 1, "--json", "--results", "none")[1].splitlines()[-1])
+    assert (other["seed"], other["backbone_seed"]) == (1, 0)
+    assert other["results"] != record["results"]
+    code, out, _ = run("classify", folder, "--results", "none")
+    assert code == 0
+    assert "AUPRC" in out
+    assert "x chance" in out
+
+
+def test_the_command_refuses_what_it_cannot_do(tmp_path: Path):
+    code, out, err = run("classify", tmp_path / "nothing")
+    assert (code, out) == (2, "")
+    assert "not a run folder" in err
+    rows = [f"{row % 9},{row % 7 + 20},{row}" for row in range(200)]
+    (tmp_path / "plain.csv").write_text("\n".join(["source,target,time", *rows]) + "\n")
+    folder = trained(tmp_path / "plain", tmp_path / "plain.csv")
+    code, out, err = run("classify", folder, "--results", "none")
+    assert (code, out) == (2, "")
+    assert "has no labels" in err.splitlines()[-1]
+    assert "Traceback" not in err
+    code, _, err = run("classify", folder, "--seed", -1)
+    assert code == 2
+    assert "--seed -1" in err

@@ -1,4 +1,4 @@
-"""Write docs/models.md and docs/settings.md from the code: `python docs/generate.py`."""
+"""Write docs/models.md, settings.md from the code and results.md from records: `python docs/generate.py`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import inspect
 import io
 import json
+import statistics
 import sys
 import tokenize
 import types
@@ -22,6 +23,7 @@ from dsrd.config import PARTS, RunConfig
 from dsrd.models import model_class
 
 HERE = Path(__file__).parent
+KINDS = ("random", "historical", "inductive")
 NOTE = "<!-- Written by docs/generate.py; change the code, then run it again. -->\n"
 
 
@@ -177,9 +179,59 @@ def _summary(config: type[Any]) -> str:
     return inspect.cleandoc(config.__doc__ or "").splitlines()[0]
 
 
+def results_page() -> str:
+    """Mean test results of every model, data set and protocol in `results`, a row for each head."""
+    runs: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for file in sorted((HERE.parent / "results").glob("*.jsonl")):
+        for record in map(json.loads, file.read_text(encoding="utf-8").splitlines()):
+            for head, found in _heads(record):
+                for setting, values in found.items():
+                    key = (record["dataset"], record["protocol"], setting, record["model"], head)
+                    runs.setdefault(key, []).append(values)
+    lines = [
+        "# Results",
+        "",
+        NOTE,
+        "Test AP / AUC in percent (mean over batches), from the records in `results/`: mean over the seeds that "
+        "were run, with the standard deviation of AP where there are several. Each record holds its settings, and "
+        "so the command: `dsrd train --dataset D --model M --seed S --protocol P` with them, or `dsrd evaluate` for "
+        "a model that learns nothing.",
+    ]
+    for place in sorted({key[:3] for key in runs}):
+        lines += [
+            "",
+            f"## {place[0]}, {place[1]}, {place[2]} setting",
+            "",
+            "| model | seeds | " + " | ".join(KINDS) + " |",
+        ]
+        lines.append("| --- | --- |" + " --- |" * len(KINDS))
+        for key, seeds in sorted(runs.items(), key=lambda item: item[0]):
+            if key[:3] == place:
+                name = key[3] if key[4] in ("", "link") else f"{key[3]} ({key[4]})"
+                cells = " | ".join(_cell([values.get(kind) for values in seeds]) for kind in KINDS)
+                lines.append(f"| {name} | {len(seeds)} | {cells} |")
+    return "\n".join(lines) + "\n"
+
+
+def _heads(record: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    if "results" in record:
+        yield record.get("head", ""), record["results"]
+    for head, found in record.get("heads", {}).items():
+        yield head, found["results"]
+
+
+def _cell(found: list[Mapping[str, float] | None]) -> str:
+    values = [value for value in found if value]
+    if not values:
+        return "-"
+    ap, auc = ([value[metric] for value in values] for metric in ("ap", "auc"))
+    spread = f" ± {statistics.stdev(ap):.2f}" if len(ap) > 1 else ""
+    return f"{statistics.mean(ap):.2f}{spread} / {statistics.mean(auc):.2f}"
+
+
 def pages() -> dict[str, str]:
     """Each generated page by its file name."""
-    return {"models.md": models_page(), "settings.md": settings_page()}
+    return {"models.md": models_page(), "settings.md": settings_page(), "results.md": results_page()}
 
 
 if __name__ == "__main__":

@@ -186,16 +186,16 @@ def results_page() -> str:
         for record in map(json.loads, file.read_text(encoding="utf-8").splitlines()):
             for head, found in _heads(record):
                 for setting, values in found.items():
-                    key = (record["dataset"], record["protocol"], setting, record["model"], head)
-                    runs.setdefault(key, []).append(values)
+                    row = (record["dataset"], record["protocol"], setting, record["model"], head)
+                    runs.setdefault(row, []).append(values)
     lines = [
         "# Results",
         "",
         NOTE,
         "Test AP / AUC in percent (mean over batches), from the records in `results/`: mean over the seeds that "
         "were run, with the standard deviation of AP where there are several. Each record holds its settings, and "
-        "so the command: `dsrd train --dataset D --model M --seed S --protocol P` with them, or `dsrd evaluate` for "
-        "a model that learns nothing.",
+        "so the command: `dsrd train --dataset D --model M --seed S --protocol P` with them, or `dsrd evaluate` "
+        "for a model that learns nothing.",
     ]
     for place in sorted({key[:3] for key in runs}):
         lines += [

@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 
 from dsrd.compiled import compiled, vectorised
 from dsrd.graph.kernels import Floats, Ints, history, mixed
+from dsrd.graph.meetings import EMPTY, slot_of
 
 Singles = NDArray[np.float32]
 
-EMPTY = -1
 PRODUCTS = 6  # of {r, S1, S2} of one node with those of another, the exactly known ones left out
 
 # A state is a tuple of arrays. Per node: step1 and step2 [N, rates, width], acts [N, 2, rates] (sent, received),
@@ -74,17 +74,6 @@ def decay(state: Any, node: int, time: float, rate: Floats) -> None:
             step1[node, r, i] *= kept
             step2[node, r, i] *= kept * kept
     last[node] = time
-
-
-@compiled
-def slot_of(key: Ints, src: int, dst: int) -> Any:
-    """Where the pair is, or the empty slot where it would go."""
-    mask = len(key) - 1
-    pair = (src << 32) | dst
-    slot = np.int64(mixed(pair) & np.uint64(mask))
-    while key[slot] != EMPTY and key[slot] != pair:
-        slot = (slot + 1) & mask
-    return slot
 
 
 @compiled

@@ -56,25 +56,20 @@ def list_(json: options.Json = False, data_dir: options.DataDir = None) -> None:
         "dsrd data describe uci", "dsrd data describe calls.csv --source caller --target callee --time when"
     )
 )
+@options.reads_data
 def describe(
     name: Name,
     json: options.Json = False,
     data_dir: options.DataDir = None,
-    source: options.Source = None,
-    target: options.Target = None,
-    time: options.Time = None,
-    features: options.Features = None,
-    label: options.Label = None,
-    format: options.Format = None,
-    bipartite: options.Bipartite = None,
+    *,
+    data: DataConfig,
 ) -> None:
     """Count what a stream holds; check a benchmark's copy."""
     from dsrd.data import catalog
     from dsrd.data.describe import describe as described
 
-    config = options.data_config(source, target, time, features, label, format, bipartite)
     with show.bar() as progress:
-        dataset = _read(name, config, data_dir, progress)
+        dataset = _read(name, data, data_dir, progress)
         progress("counting", 0, 0)
         found = described(dataset)
     spec = catalog.get(dataset.name)
@@ -89,18 +84,14 @@ def describe(
 
 
 @app.command(epilog=options.examples("dsrd data audit uci", "dsrd data audit calls.csv --order fast --json"))
+@options.reads_data
 def audit(
     name: Name,
     json: options.Json = False,
     data_dir: options.DataDir = None,
     order: Annotated[str, typer.Option("--order", metavar="NAME", help="Draw as py37, py38 or fast.")] = "py37",
-    source: options.Source = None,
-    target: options.Target = None,
-    time: options.Time = None,
-    features: options.Features = None,
-    label: options.Label = None,
-    format: options.Format = None,
-    bipartite: options.Bipartite = None,
+    *,
+    data: DataConfig,
 ) -> None:
     """Say what a score on a stream can mean.
 
@@ -109,9 +100,8 @@ def audit(
     """
     from dsrd.evaluate.audit import audit as audited
 
-    config = options.data_config(source, target, time, features, label, format, bipartite)
     with show.bar() as progress:
-        dataset = _read(name, config, data_dir, progress)
+        dataset = _read(name, data, data_dir, progress)
         try:
             found = audited(dataset.name, dataset.events, order=order, progress=progress)  # type: ignore[arg-type]
         except DsrdError as error:
@@ -140,18 +130,14 @@ def _show_audit(found: Mapping[str, Any]) -> None:
 @app.command(
     epilog=options.examples("dsrd data convert uci uci.parquet", "dsrd data convert calls.csv calls --time when")
 )
+@options.reads_data
 def convert(
     name: Name,
     out: Out,
     json: options.Json = False,
     data_dir: options.DataDir = None,
-    source: options.Source = None,
-    target: options.Target = None,
-    time: options.Time = None,
-    features: options.Features = None,
-    label: options.Label = None,
-    format: options.Format = None,
-    bipartite: options.Bipartite = None,
+    *,
+    data: DataConfig,
 ) -> None:
     """Write a stream in another format.
 
@@ -159,10 +145,9 @@ def convert(
     """
     from dsrd.data.convert import check_target, write
 
-    config = options.data_config(source, target, time, features, label, format, bipartite)
     check_target(out)
     with show.bar() as progress:
-        dataset = _read(name, config, data_dir, progress)
+        dataset = _read(name, data, data_dir, progress)
         progress(f"writing {out.name}", 0, 0)
         notes = (*dataset.notes, *write(dataset, out))
     _written(out, len(dataset.events), notes, json)

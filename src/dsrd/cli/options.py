@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from dataclasses import fields
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -73,26 +76,33 @@ def examples(*commands: str) -> str:
     return "\b\nExamples:\n" + "\n".join(f"  {command}" for command in commands)
 
 
-def data_config(
-    source: str | None,
-    target: str | None,
-    time: str | None,
-    features: list[str] | None,
-    label: str | None,
-    format: str | None,
-    bipartite: bool | None,
-) -> DataConfig:
-    """The reading options that were given, over the defaults."""
-    given = {
-        "source": source,
-        "target": target,
-        "time": time,
-        "features": tuple(features) if features else None,
-        "label": label,
-        "format": format,
-        "bipartite": bipartite,
-    }
-    return overridden(DataConfig(), {name: value for name, value in given.items() if value is not None})
+_READING: dict[str, Any] = {
+    "source": Source,
+    "target": Target,
+    "time": Time,
+    "features": Features,
+    "label": Label,
+    "format": Format,
+    "bipartite": Bipartite,
+}
+
+
+def reads_data(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command that takes `data: DataConfig` the options that describe a file of one's own, at its end."""
+    own = inspect.signature(command, eval_str=True)
+    kept = [parameter for parameter in own.parameters.values() if parameter.name != "data"]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    added = [inspect.Parameter(name, keyword, default=None, annotation=kind) for name, kind in _READING.items()]
+
+    @wraps(command)
+    def wrapped(**given: Any) -> None:
+        reading = {name: given.pop(name) for name in _READING}
+        chosen = {name: value for name, value in reading.items() if value is not None}
+        command(**given, data=overridden(DataConfig(), chosen))
+
+    wrapped.__signature__ = own.replace(parameters=[*kept, *added])  # type: ignore[attr-defined]
+    wrapped.__annotations__ = {each.name: each.annotation for each in (*kept, *added)}
+    return wrapped
 
 
 def settings(given: list[str] | None) -> dict[str, str]:

@@ -74,6 +74,7 @@ Head = Annotated[
 ]
 
 
+@options.reads_data
 def train(
     dataset: options.DatasetName,
     model: options.ModelName = None,
@@ -86,13 +87,8 @@ def train(
     results: options.Results = "",
     data_dir: options.DataDir = None,
     threads: options.Threads = 0,
-    source: options.Source = None,
-    target: options.Target = None,
-    time: options.Time = None,
-    features: options.Features = None,
-    label: options.Label = None,
-    format: options.Format = None,
-    bipartite: options.Bipartite = None,
+    *,
+    data: DataConfig,
 ) -> None:
     """Train a model, then measure it on the test events.
 
@@ -105,7 +101,6 @@ def train(
     from dsrd.train.fit import RunFolder
 
     options.use_threads(threads)
-    data = options.data_config(source, target, time, features, label, format, bipartite)
     run = RunConfig(
         dataset=dataset, model=model or DEFAULT, preset=preset, seed=seed, protocol=protocol, data=data
     )
@@ -120,6 +115,7 @@ def train(
     show.note(f"run: {folder.path} (best epoch: {record['timing']['best_epoch']} of {record['timing']['epochs']})")
 
 
+@options.reads_data
 def evaluate(
     folder: Run = None,
     model: Untrained = None,
@@ -135,13 +131,8 @@ def evaluate(
     results: options.Results = "",
     data_dir: options.DataDir = None,
     threads: options.Threads = 0,
-    source: options.Source = None,
-    target: options.Target = None,
-    time: options.Time = None,
-    features: options.Features = None,
-    label: options.Label = None,
-    format: options.Format = None,
-    bipartite: options.Bipartite = None,
+    *,
+    data: DataConfig,
 ) -> None:
     """Measure a trained run, or a model that learns nothing.
 
@@ -159,7 +150,6 @@ def evaluate(
         "evaluate.head": head,
     }
     given = {key: value for key, value in given.items() if value is not None} | options.settings(set_)
-    data = options.data_config(source, target, time, features, label, format, bipartite)
     trained = None if folder is None else RunFolder(folder)
     if trained is None:
         run = _untrained_run(model, dataset, protocol, data, given)

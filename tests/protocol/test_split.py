@@ -117,6 +117,6 @@ def test_a_million_events_take_a_moment():
     rng = np.random.default_rng(0)
     src, dst = rng.integers(1, 100_000, (2, 1_000_000))
     events = Events.from_numpy(src, dst, np.sort(rng.random(1_000_000)))
-    start = time.perf_counter()
+    start = time.process_time()
     split(events)
-    assert time.perf_counter() - start < 3
+    assert time.process_time() - start < 3

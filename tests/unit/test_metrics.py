@@ -79,6 +79,6 @@ def test_ranks_are_the_mean_of_the_optimistic_and_the_pessimistic():
 
 def test_a_hundred_thousand_scores_take_milliseconds():
     positive, negative = np.random.default_rng(0).random((2, 100_000))
-    start = time.perf_counter()
+    start = time.process_time()
     batch_means(positive, negative, 200)
-    assert time.perf_counter() - start < 0.5
+    assert time.process_time() - start < 0.5

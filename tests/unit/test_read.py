@@ -145,9 +145,9 @@ def test_a_million_rows_in_seconds(tmp_path):
         path = tmp_path / f"big{prefix}.csv"
         rows = zip(ends[0].tolist(), ends[1].tolist(), range(1_000_000), strict=True)
         path.write_text("source,target,time\n" + "".join(f"{prefix}{s},{prefix}{d},{t}.5\n" for s, d, t in rows))
-        start = time.perf_counter()
+        start = time.process_time()
         assert len(read(path).events) == 1_000_000
-        assert time.perf_counter() - start < 3
+        assert time.process_time() - start < 3
 
 
 # --- What is refused, in one line that names the file and the row ---

@@ -44,6 +44,17 @@ def load_average() -> float:
     return round(os.getloadavg()[0], 2)
 
 
+def identity(run: RunConfig, task: Task) -> Record:
+    """What was run on what."""
+    return {
+        "dataset": task.dataset.name,
+        "model": run.model,
+        "preset": run.preset,
+        "seed": run.seed,
+        "protocol": run.protocol,
+    }
+
+
 def make(
     run: RunConfig,
     task: Task,
@@ -55,11 +66,7 @@ def make(
 ) -> Record:
     """Put a record together; `more` are further entries of the object."""
     return {
-        "dataset": task.dataset.name,
-        "model": run.model,
-        "preset": run.preset,
-        "seed": run.seed,
-        "protocol": run.protocol,
+        **identity(run, task),
         "results": results,
         **more,
         "timing": timing,

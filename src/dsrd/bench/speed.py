@@ -42,11 +42,7 @@ def speed(
     scored, pairs = _evaluation(fit, task, run, batches, progress)
     per_epoch = statistics.median(seconds)
     return {
-        "dataset": task.dataset.name,
-        "model": run.model,
-        "preset": run.preset,
-        "seed": run.seed,
-        "protocol": run.protocol,
+        **records.identity(run, task),
         "batch_size": size,
         "timing": {
             "seconds_per_epoch": round(per_epoch, 4),

@@ -24,7 +24,7 @@ FEW_KNOWN = 50.0  # percent of sources with a past below which the figures need 
 
 
 def classify(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Folder written by `dsrd train`.")],
+    folder: options.RunPath,
     seed: Annotated[
         int | None, typer.Option("--seed", metavar="N", help="Of the head.", show_default="as trained")
     ] = None,

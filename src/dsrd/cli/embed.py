@@ -19,16 +19,13 @@ EXAMPLES = options.examples(
 
 
 def embed(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Folder written by `dsrd train`.")],
+    folder: options.RunPath,
     out: Annotated[
         Path,
         typer.Option("--out", "-o", metavar="FILE", help="To write: .parquet or .npy.", show_default=False),
     ],
     time: At = None,
-    dataset: Annotated[
-        str | None,
-        typer.Option("--dataset", "-d", metavar="DATA", help="The stream.", show_default="as trained"),
-    ] = None,
+    dataset: options.SameData = None,
     json: options.Json = False,
     data_dir: options.DataDir = None,
     threads: options.Threads = 0,

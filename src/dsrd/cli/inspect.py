@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from dsrd.cli import options, show
 
@@ -15,11 +13,8 @@ CURVE = {"epoch": "epoch", "loss": "loss", "val_ap": "val AP", "val_auc": "val A
 
 
 def inspect(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Folder written by `dsrd train`.")],
-    dataset: Annotated[
-        str | None,
-        typer.Option("--dataset", "-d", metavar="DATA", help="The stream.", show_default="as trained"),
-    ] = None,
+    folder: options.RunPath,
+    dataset: options.SameData = None,
     json: options.Json = False,
     data_dir: options.DataDir = None,
 ) -> None:

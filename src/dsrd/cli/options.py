@@ -14,6 +14,11 @@ import typer
 from dsrd.config import DataConfig, RunConfig, overridden
 from dsrd.errors import DsrdError, unknown
 
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Folder written by `dsrd train`.")]
+SameData = Annotated[
+    str | None,
+    typer.Option("--dataset", "-d", metavar="DATA", help="The stream.", show_default="as trained"),
+]
 DatasetName = Annotated[
     str,
     typer.Option(

@@ -37,7 +37,7 @@ At = Annotated[
 
 
 def predict(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Folder written by `dsrd train`.")],
+    folder: options.RunPath,
     pairs: Annotated[
         Path | None,
         typer.Option("--pairs", metavar="FILE", help="CSV or Parquet: one pair a row.", show_default=False),
@@ -57,10 +57,7 @@ def predict(
         Path | None,
         typer.Option("--out", "-o", metavar="FILE", help="CSV to write.", show_default="standard output"),
     ] = None,
-    dataset: Annotated[
-        str | None,
-        typer.Option("--dataset", "-d", metavar="DATA", help="The stream.", show_default="as trained"),
-    ] = None,
+    dataset: options.SameData = None,
     json: options.Json = False,
     data_dir: options.DataDir = None,
     threads: options.Threads = 0,

@@ -28,6 +28,15 @@ class GraphSpec:
     edge_dim: int = 0
 
 
+def by_dataset(setting: str, groups: Mapping[Any, str]) -> dict[str, dict[str, Any]]:
+    """Published settings that come in groups: value -> names of the data sets that have it.
+
+    >>> by_dataset("dropout", {0.1: "uci enron", 0.3: "lastfm"})["lastfm"]
+    {'dropout': 0.3}
+    """
+    return {name: {setting: value} for value, names in groups.items() for name in names.split()}
+
+
 class TemporalModel(nn.Module, ABC):
     """A model of an event stream. Subclasses are final, one per file, and say what is in their `Config`.
 

@@ -30,7 +30,7 @@ import torch
 from torch import Tensor, nn
 
 from dsrd.graph.past import Past, Sampling
-from dsrd.models.base import GraphSpec, NodeEncoder
+from dsrd.models.base import GraphSpec, NodeEncoder, by_dataset
 from dsrd.nn.linear import BlockLinear
 from dsrd.nn.mixer import MixerBlock
 from dsrd.nn.time import CosineTime
@@ -49,18 +49,15 @@ class GraphMixerConfig:
 
 
 def _published() -> dict[str, dict[str, Any]]:
-    settings: dict[str, dict[str, Any]] = {
-        name: {"dropout": dropout}
-        for dropout, names in {
-            0.5: "wikipedia reddit enron",
-            0.4: "mooc uci USLegis",
-            0.3: "SocialEvo",
-            0.2: "Flights CanParl",
-            0.1: "UNtrade Contacts",
-            0.0: "lastfm UNvote",
-        }.items()
-        for name in names.split()
+    groups = {
+        0.5: "wikipedia reddit enron",
+        0.4: "mooc uci USLegis",
+        0.3: "SocialEvo",
+        0.2: "Flights CanParl",
+        0.1: "UNtrade Contacts",
+        0.0: "lastfm UNvote",
     }
+    settings = by_dataset("dropout", groups)
     settings["wikipedia"]["neighbors"] = 30
     for name in ("reddit", "lastfm"):
         settings[name]["neighbors"] = 10

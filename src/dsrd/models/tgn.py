@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from dsrd.events import Events
 from dsrd.graph.past import Past, Sampling
-from dsrd.models.base import GraphSpec, NodeEncoder
+from dsrd.models.base import GraphSpec, NodeEncoder, by_dataset
 from dsrd.nn.attention import Merge, TemporalAttention
 from dsrd.nn.memory import GRU, MessageMemory, last_messages
 from dsrd.nn.time import CosineTime
@@ -49,16 +49,13 @@ class TGNConfig:
 
 
 def _published() -> dict[str, dict[str, Any]]:
-    settings: dict[str, dict[str, Any]] = {
-        name: {"dropout": dropout}
-        for dropout, names in {
-            0.3: "lastfm CanParl",
-            0.2: "mooc UNtrade",
-            0.1: "wikipedia reddit uci Flights USLegis UNvote Contacts",
-            0.0: "enron SocialEvo",
-        }.items()
-        for name in names.split()
+    groups = {
+        0.3: "lastfm CanParl",
+        0.2: "mooc UNtrade",
+        0.1: "wikipedia reddit uci Flights USLegis UNvote Contacts",
+        0.0: "enron SocialEvo",
     }
+    settings = by_dataset("dropout", groups)
     for name in ("CanParl", "UNvote"):
         settings[name]["sampling"] = "uniform"
     return settings

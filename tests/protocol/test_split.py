@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dsrd.data.split import split
+from dsrd.data.split import cut, split
 from dsrd.errors import DsrdError
 from dsrd.events import Events
 
@@ -62,6 +62,9 @@ def test_equals_the_literal_split(events, nodes, instants, seed):
     rng = np.random.default_rng(seed)
     src, dst = rng.integers(1, nodes + 1, events), rng.integers(1, 3 * nodes + 1, events)
     t = np.sort(rng.integers(0, instants, events)).astype(np.float64)
+    val_time, test_time = np.quantile(t, [1 - 0.15 - 0.15, 1 - 0.15])
+    if not ((t > val_time) & (t <= test_time)).any() or t[-1] <= test_time:
+        return  # the published cut would leave a part empty: there is nothing to equal
     try:
         parts = split(Events.from_numpy(src, dst, t), seed=seed)
     except DsrdError:
@@ -104,6 +107,21 @@ def test_a_stream_that_cannot_be_split(times, options, message):
     with pytest.raises(DsrdError, match=message) as error:
         split(stream(times), **options)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("counts", [[660, 220, 120], [1, 1, 998], [998, 1, 1], [1, 998, 1], [100] * 3 + [690, 10]])
+def test_ties_leave_no_part_empty_and_no_timestamp_in_two(counts):
+    first, second = cut(np.repeat(np.arange(float(len(counts))), counts))
+    assert 0 < first < second < sum(counts)
+    assert {first, second} <= set(np.cumsum(counts).tolist())
+
+
+def test_the_cut_of_tied_years_is_the_nearest_one():
+    years = np.repeat([39.0, 40.0, 41.0, 42.0, 43.0], [24653, 4535, 9718, 5410, 19])  # as in a citation stream
+    assert cut(years) == (29188, 38906)
+    parts = split(stream(years), withhold=0)
+    assert [len(part) for part in (parts.train, parts.val, parts.test)] == [29188, 9718, 5429]
+    assert (parts.val_time, parts.test_time) == (40.0, 41.0)
 
 
 def test_more_nodes_to_withhold_than_late_nodes():

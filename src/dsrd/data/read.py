@@ -59,6 +59,15 @@ def data_folders(data_dir: str | Path | None = None) -> list[Path]:
     return [*given, Path(platformdirs.user_data_dir("dsrd")) / "data"]
 
 
+def folder_of(dataset: str | Path, data_dir: str | Path | None = None) -> Path | None:
+    """The folder that is a data set, given by name or path; None for single files and for what is no file."""
+    try:
+        path = _locate(dataset, data_dir)
+    except DsrdError:
+        return None
+    return path if path.is_dir() else None
+
+
 @dataclass(frozen=True)
 class _Plan:
     path: Path  # of the file with the events

@@ -30,8 +30,8 @@ class Split:
     test: Events
     val_new: Events  # val events with at least one endpoint in `new_nodes`
     test_new: Events  # test events with at least one endpoint in `new_nodes`
-    val_time: float  # train ends here, inclusive
-    test_time: float  # val ends here, inclusive
+    val_time: float  # of the last event before validation
+    test_time: float  # of the last event before test
     withheld: Tensor  # sorted node ids: drawn to be unknown in training
     new_nodes: Tensor  # sorted node ids: every node absent from `train`, withheld or not
     digest: str  # of the event ids of the five views
@@ -45,7 +45,7 @@ def split(
     withhold: float = 0.1,
     seed: int = 2020,
 ) -> Split:
-    """Cut a stream in time; equal timestamps stay together, on the earlier side.
+    """Cut a stream in time; equal timestamps stay together, on the earlier side (see `cut`).
 
     A share `withhold` of all nodes is drawn among those active after training ends, and their events are
     taken out of training. The defaults give the published splits exactly, whatever the Python version.
@@ -63,9 +63,7 @@ def split(
     src, dst, time, _ = events.numpy()
     if len(events) < FEWEST_EVENTS:
         raise DsrdError(f"split: {len(events)} events are too few; give at least {FEWEST_EVENTS}")
-    val_time, test_time = np.quantile(time, [1 - val_ratio - test_ratio, 1 - test_ratio]).tolist()
-    val_start, test_start = np.searchsorted(time, [val_time, test_time], side="right").tolist()
-
+    val_start, test_start = cut(time, val_ratio, test_ratio)
     _refuse_empty(val_start, test_start - val_start, len(events) - test_start, withheld=0)
 
     nodes = _table(events.num_nodes, src, dst)
@@ -83,12 +81,35 @@ def split(
         test=test,
         val_new=val_new,
         test_new=test_new,
-        val_time=val_time,
-        test_time=test_time,
+        val_time=float(time[val_start - 1]),
+        test_time=float(time[test_start - 1]),
         withheld=as_tensor(np.flatnonzero(withheld)),
         new_nodes=as_tensor(np.flatnonzero(new)),
         digest=digest_of(*(view.id.numpy() for view in (train, val, test, val_new, test_new))),
     )
+
+
+def cut(time: NDArray[np.float64], val_ratio: float = 0.15, test_ratio: float = 0.15) -> tuple[int, int]:
+    """Rows at which validation and test begin: right after the published quantiles of time.
+
+    A stream with few distinct times can have both quantiles at one of them, which would leave a part empty. It is
+    then cut between the timestamps that come nearest to the shares asked for, if it has three or more.
+
+    >>> cut(np.arange(20.0))
+    (14, 17)
+    >>> cut(np.array([0.0, 1.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 3.0]))
+    (2, 8)
+    """
+    shares = (1 - val_ratio - test_ratio, 1 - test_ratio)
+    first, second = np.searchsorted(time, np.quantile(time, shares), side="right").tolist()
+    borders = np.flatnonzero(np.diff(time)) + 1  # rows at which another time begins
+    if 0 < first < second < len(time) or len(borders) < 2:
+        return first, second
+    train, both = (share * len(time) for share in shares)
+    begin = np.arange(len(borders) - 1)
+    end = np.maximum(int(np.abs(borders - both).argmin()), begin + 1)  # the best second border after each first
+    best = int((np.abs(borders[begin] - train) + np.abs(borders[end] - both)).argmin())
+    return int(borders[begin[best]]), int(borders[end[best]])
 
 
 def _refuse_empty(train: int, val: int, test: int, withheld: int) -> None:

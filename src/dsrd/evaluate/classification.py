@@ -18,6 +18,7 @@ from dsrd.evaluate.metrics import Floats, average_precision, roc_auc
 
 DRAWS = 1000
 INTERVAL = (2.5, 97.5)  # percentiles: 95 % lie between
+FIGURES = ("auc", "auprc", "auprc_factor")
 MOST_AT_ONCE = 4_000_000  # entries of a table of draws
 
 
@@ -57,8 +58,8 @@ def measure(
 
     `target` [n] holds class numbers. `score` is [n, 1] for two classes (that of class 1) and [n, C] for more: each
     class against the rest. A class that a part lacks has no figures and does not count in the mean.
-    `auprc_factor` is how many times the share of positives, which chance would reach, the AUPRC is; over several
-    classes it is the mean of theirs.
+    Intervals of classes are of the same draws as that of the mean. `auprc_factor` is how many times the share of
+    positives, which chance would reach, the AUPRC is; over several classes it is the mean of theirs.
 
     >>> found = measure(np.array([0, 1, 0, 1]), np.array([[0.1], [0.9], [0.8], [0.8]]), ["0", "1"])
     >>> found["auc"], found["auprc"], found["auprc_factor"], found["positives"]
@@ -67,45 +68,26 @@ def measure(
     ranked = [1] if score.shape[1] == 1 else list(range(score.shape[1]))
     sides = {number: (target == number, score[:, column]) for column, number in enumerate(ranked)}
     classes = {number: _figures(*side) for number, side in sides.items()}
-    figures = {
-        name: float(_mean(np.array([each[name] for each in classes.values()])[:, None])[0])
-        for name in ("auc", "auprc", "auprc_factor")
-    }
-    low, high = intervals([Ranking.of(*side) for side in sides.values()], seed, draws)
-    result: dict[str, Any] = {
-        "auc": _percent(figures["auc"]),
-        "auc_low": _percent(low[0]),
-        "auc_high": _percent(high[0]),
-        "auprc": _percent(figures["auprc"]),
-        "auprc_low": _percent(low[1]),
-        "auprc_high": _percent(high[1]),
-        "auprc_factor": round(figures["auprc_factor"], 4),
-        "events": len(target),
-    }
+    drawn = redrawn([Ranking.of(*side) for side in sides.values()], seed, draws)  # [C, 2, B]
     if len(ranked) == 1:
-        positives = int(sides[1][0].sum())
-        return {**result, "positives": positives, "positive_ratio": _percent(positives / max(len(target), 1))}
-    shown = {names[number]: _shown(found) for number, found in classes.items()}
-    return {**result, "classes": shown}
+        return {**_shown(classes[1], drawn[0]), "asked": len(target)}
+    mean = {name: _mean([each[name] for each in classes.values()]) for name in FIGURES}
+    shown = {names[number]: _shown(classes[number], drawn[number]) for number in ranked}
+    return {**_shown(mean, _mean(drawn)), "asked": len(target), "classes": shown}
 
 
-def intervals(
-    rankings: list[Ranking], seed: int, draws: int = DRAWS
-) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Lower and upper ends of (AUC, AP), in the mean over the rankings; each draw takes the same events in all."""
+def redrawn(rankings: list[Ranking], seed: int, draws: int = DRAWS) -> NDArray[np.float64]:
+    """(AUC, AP) of each ranking in bootstrap draws; each draw takes the same events in all.  # [C, 2, B]"""
     events, rng = len(rankings[0].order), np.random.default_rng(seed)
-    found: list[NDArray[np.float64]] = []  # [2, B] each
+    found: list[NDArray[np.float64]] = []
     done = 0
     while done < draws:
         rows = min(draws - done, max(1, MOST_AT_ONCE // max(events, 1)))
         drawn = rng.integers(0, events, (rows, events)) + events * np.arange(rows)[:, None]
         count = np.bincount(drawn.reshape(-1), minlength=rows * events).reshape(rows, events)
-        by_class = np.array([ranking.weighed(count) for ranking in rankings])  # [C, 2, B]
-        found.append(_mean(by_class))
+        found.append(np.array([ranking.weighed(count) for ranking in rankings]))
         done += rows
-    auc, ap = np.concatenate(found, axis=1)
-    (auc_low, auc_high), (ap_low, ap_high) = (_ends(values) for values in (auc, ap))
-    return (auc_low, ap_low), (auc_high, ap_high)
+    return np.concatenate(found, axis=2)
 
 
 def _ends(values: NDArray[np.float64]) -> tuple[float, float]:
@@ -116,12 +98,12 @@ def _ends(values: NDArray[np.float64]) -> tuple[float, float]:
     return low, high
 
 
-def _mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _mean(values: Any) -> Any:
     """Over the first axis, leaving out what has no value; nan where nothing has one."""
+    values = np.asarray(values, dtype=np.float64)
     there = ~np.isnan(values)
     with np.errstate(invalid="ignore"):
-        mean: NDArray[np.float64] = np.where(there, values, 0.0).sum(axis=0) / there.sum(axis=0)
-    return mean
+        return np.where(there, values, 0.0).sum(axis=0) / there.sum(axis=0)
 
 
 def _figures(label: NDArray[np.bool_], score: Floats) -> dict[str, float]:
@@ -131,12 +113,20 @@ def _figures(label: NDArray[np.bool_], score: Floats) -> dict[str, float]:
         "auprc": auprc,
         "auprc_factor": auprc / ratio if ratio else float("nan"),
         "positives": int(label.sum()),
+        "positive_ratio": ratio,
     }
 
 
-def _shown(found: dict[str, float]) -> dict[str, Any]:
-    figures = {name: _percent(found[name]) for name in ("auc", "auprc")}
-    return {**figures, "auprc_factor": round(found["auprc_factor"], 4), "positives": found["positives"]}
+def _shown(found: dict[str, Any], drawn: NDArray[np.float64]) -> dict[str, Any]:
+    """Figures in percent with their intervals; positives where there is one class to count."""
+    shown: dict[str, Any] = {}
+    for name, values in zip(("auc", "auprc"), drawn, strict=True):
+        low, high = _ends(values)
+        shown |= {name: _percent(found[name]), f"{name}_low": _percent(low), f"{name}_high": _percent(high)}
+    shown["auprc_factor"] = round(float(found["auprc_factor"]), 4)
+    if "positives" in found:
+        shown |= {"positives": found["positives"], "positive_ratio": _percent(found["positive_ratio"])}
+    return shown
 
 
 def _percent(value: float) -> float:

@@ -1,16 +1,18 @@
-"""Node classification with a frozen backbone, as published: only a small head learns.
+"""Node classification: a small head on a model's embeddings, which stay as they are or learn along.
 
-The label of an interaction belongs to its source at that time. The published code walks through the stream once an
-epoch, the state emptied at its start, and embeds every source again. A frozen backbone gives the same embeddings
-each time (evaluation mode, one state through train, validation and test), so here they are computed once, in one
-walk, and the head learns from what was stored: the same mathematics, a hundred times less work.
+*Frozen*, as published: only the head learns. The published code walks through the stream once an epoch, the state
+emptied at its start, and embeds every node again. A frozen model gives the same embeddings each time (evaluation
+mode, one state through train, validation and test), so here they are computed once, in one walk, and the head
+learns from what was stored: the same mathematics, a hundred times less work.
+
+*End to end*: model and head learn together from the labels, one walk an epoch, from an empty state.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,167 +21,42 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from dsrd.data.dataset import Dataset, digest_of
 from dsrd.errors import DsrdError
 from dsrd.evaluate.evaluator import Progress, silent
 from dsrd.evaluate.metrics import roc_auc
-from dsrd.evaluate.protocol import Protocol
-from dsrd.events import Events, as_tensor
+from dsrd.evaluate.protocol import Protocol, aligned
+from dsrd.evaluate.questions import PARTS, NodeTask
+from dsrd.events import Events
 from dsrd.graph.past import Past
-from dsrd.models import TemporalModel
+from dsrd.models import Snapshot, TemporalModel
 from dsrd.models.base import distinct
 
-PARTS = ("train", "val", "test")
-CUTS = (0.7, 0.85)  # quantiles of time at which training and validation end
-MOST_CLASSES = 100
-UNLABELLED = -1
+Probabilities = NDArray[np.float32]
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeadConfig:
     """The published head and how it is trained."""
 
-    hidden: tuple[int, int] = (80, 10)
+    hidden: tuple[int, int] = (80, 10)  # widths of its two hidden layers
     dropout: float = 0.1
-    lr: float = 1e-4
-    batch_size: int = 200
-    epochs: int = 100
-    patience: int = 20
+    lr: float = 1e-4  # learning rate of Adam
+    batch_size: int = 200  # questions per step
+    epochs: int = 100  # at most so many
+    patience: int = 20  # stop after so many epochs without a better validation
 
-
-@dataclass(frozen=True)
-class NodeTask:
-    """Labelled events, cut in time; no node is withheld."""
-
-    dataset: Dataset
-    rows: Mapping[str, slice]  # of the stream, by part
-    target: Tensor  # [E] int64: class number, UNLABELLED where there is none
-    names: list[str]  # of the classes, as in the data
-
-    @classmethod
-    def of(cls, dataset: Dataset) -> NodeTask:
-        """Check the labels of a data set and cut it."""
-        target, names = _classes(dataset)
-        task = cls(dataset, cut(dataset.events.time.numpy(), dataset.name), target, names)
-        for part in PARTS:
-            found = np.unique(task.target[task.labelled(part)].numpy())
-            if len(found) < 2:
-                has = f"only the label {names[int(found[0])]}" if len(found) else "no label"
-                raise DsrdError(
-                    f"{dataset.name}: the {part} events have {has}; a figure needs two classes in each of train, "
-                    "val and test: give a longer stream, or one whose labels occur throughout"
-                )
-        return task
-
-    def labelled(self, part: str) -> Tensor:
-        """Numbers of the part's labelled events, in time order."""
-        rows = self.rows[part]
-        there: Tensor = torch.nonzero(self.target[rows] != UNLABELLED).squeeze(1) + rows.start
-        return there
-
-    def with_past(self, part: str, past: Past) -> float:
-        """Share of the part's labelled events whose source had an event strictly before; others look alike."""
-        events = self.dataset.events[self.labelled(part)]
-        return float((past.degree(events.src, events.time) > 0).double().mean())
-
-    @property
-    def outputs(self) -> int:
-        """Logits of the head: one says it all for two classes."""
-        return 1 if len(self.names) == 2 else len(self.names)
-
-    @property
-    def digest(self) -> str:
-        return digest_of(self.target.numpy(), np.array([self.rows[part].stop for part in PARTS]))
-
-
-def _classes(dataset: Dataset) -> tuple[Tensor, list[str]]:
-    """Class numbers by event, in the order of the labels; with two of them the larger one is the positive."""
-    if dataset.label is None:
-        raise DsrdError(
-            f"{dataset.name}: has no labels; name their column when training: `dsrd train --label COLUMN`"
-        )
-    label = dataset.label.numpy()
-    there = ~np.isnan(label)
-    values, number = np.unique(label[there], return_inverse=True)
-    if not len(values):
-        raise DsrdError(f"{dataset.name}: no event has a label; give a stream with labels")
-    if len(values) == 1:
-        raise DsrdError(
-            f"{dataset.name}: every label is {values[0]:g}, nothing to tell apart; give a stream with two classes"
-        )
-    if len(values) > MOST_CLASSES or (values != np.round(values)).any():
-        raise DsrdError(
-            f"{dataset.name}: labels are not classes ({len(values)} values from {values[0]:g} to {values[-1]:g}); "
-            f"give whole numbers, at most {MOST_CLASSES} different ones"
-        )
-    target = np.full(len(label), UNLABELLED, dtype=np.int64)
-    target[there] = number
-    return as_tensor(target), [f"{value:g}" for value in values]
-
-
-def cut(time: NDArray[np.float64], name: str = "split") -> dict[str, slice]:
-    """Rows of train, validation and test by the published quantiles; equal timestamps stay on the earlier side.
-
-    A stream with few distinct times can have both quantiles at one of them. It is then cut between the timestamps
-    that come nearest to the published shares and leave no part empty.
-
-    >>> cut(np.array([0.0, 1.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 3.0]))
-    {'train': slice(0, 2, None), 'val': slice(2, 8, None), 'test': slice(8, 9, None)}
-    """
-    events = len(time)
-    borders = np.flatnonzero(np.diff(time)) + 1  # rows at which another time begins
-    if len(borders) < 2:
-        raise DsrdError(
-            f"{name}: {len(borders) + 1 if events else 0} distinct times cannot be cut into train, val and test; "
-            "give a stream with at least 3, better many more"
-        )
-    first, second = np.searchsorted(time, np.quantile(time, CUTS), side="right").tolist()
-    if not 0 < first < second < events:
-        wanted = [share * events for share in CUTS]
-        nearest = int(np.abs(borders - wanted[1]).argmin())
-        begin = np.arange(len(borders) - 1)
-        end = np.maximum(nearest, begin + 1)  # for each first border the best second one after it
-        best = int((np.abs(borders[begin] - wanted[0]) + np.abs(borders[end] - wanted[1])).argmin())
-        first, second = int(borders[begin[best]]), int(borders[end[best]])
-    return {"train": slice(0, first), "val": slice(first, second), "test": slice(second, events)}
-
-
-@torch.no_grad()
-def embeddings(
-    model: TemporalModel,
-    task: NodeTask,
-    past: Past,
-    rules: Protocol,
-    batch_size: int = 200,
-    progress: Progress = silent,
-) -> Tensor:
-    """What the frozen model makes of each event's source right before the event, in one walk.  # [E, dim]
-
-    `past` is the full one, also for training events: it answers with what came before each of them. The model's
-    state is, before and after, that right after training.
-    """
-    past, trained = past.to(model.device), model.state.snapshot()
-    model.eval()
-    model.state.reset()
-    stored: list[Tensor] = []
-    done, total = 0, len(task.dataset.events)
-    for part in PARTS:
-        events = task.dataset.events[task.rows[part]]
-        for flush in rules.flushes(events, batch_size, exact=model.exact or model.stateless):
-            now = past.during(events[flush])
-            stored += [
-                _embedded(model, batch.to(model.device), now) for batch in events[flush].batches(batch_size)
-            ]
-            model.observe(events[flush].to(model.device), past)
-            progress("embedding", done + flush.stop, total)
-        done += len(events)
-    model.state.restore(trained)
-    return torch.cat(stored)
-
-
-def _embedded(model: TemporalModel, batch: Events, past: Past) -> Tensor:
-    node, time, where = distinct(batch.src, batch.time)  # a source may act several times at once
-    return model.embed(node, time, past)[where].float().cpu()
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "epochs", "patience"):
+            if getattr(self, name) < 1:
+                raise DsrdError(f"head.{name}={getattr(self, name)}: give 1 or more")
+        if len(self.hidden) != 2 or min(self.hidden) < 1:
+            raise DsrdError(
+                f"head.hidden={','.join(map(str, self.hidden))}: give two widths of 1 or more, as 80,10"
+            )
+        if not 0 < self.lr < math.inf:
+            raise DsrdError(f"head.lr={self.lr}: give a number above 0")
+        if not 0 <= self.dropout < 1:
+            raise DsrdError(f"head.dropout={self.dropout}: give 0 to below 1")
 
 
 class NodeHead(nn.Module):
@@ -208,63 +85,201 @@ class Fitted:
     """A trained head: probabilities by part, and how its training went."""
 
     head: NodeHead
-    scores: Mapping[str, NDArray[np.float32]]  # [n, outputs] of the part's labelled events
-    epochs: int
+    scores: Mapping[str, Probabilities]  # [n, outputs] of the questions of val and test
+    dim: int  # of the embeddings
+    val_auc: list[float]  # by epoch
     best_epoch: int
+
+    @property
+    def epochs(self) -> int:
+        return len(self.val_auc)
+
+
+@dataclass(frozen=True)
+class Walk:
+    """A model taken through the stream: asked before, or right after, it observes what brought the question up."""
+
+    model: TemporalModel
+    task: NodeTask
+    past: Past  # over all events: it answers with what came before each question
+    rules: Protocol
+    batch_size: int
+
+    def __call__(self, part: str, lags: bool = False) -> Iterator[tuple[slice, Past]]:
+        """Batches of a part's questions and what may be looked at; the state moves on between them.
+
+        With `lags`, state may miss the events just before a question: nothing leaks, and a model whose state
+        cannot be brought forward need not go through a continuous stream event by event.
+        """
+        model, start = self.model, self.task.rows[part].start
+        events = self.task.dataset.events[self.task.rows[part]]
+        exact = model.exact or model.stateless  # knows everything before a question, observed or not
+        same_time = self.task.visible == "same-time"
+        for piece in self._pieces(events, exact, lags):
+            now = self.past.during(events[piece])
+            if same_time and not exact:
+                self._observe(events[piece])  # one timestamp: its own events may be known
+                now = self.past
+            asked = self.task.between(start + piece.start, start + piece.stop)
+            for first in range(asked.start, asked.stop, self.batch_size):
+                yield slice(first, min(first + self.batch_size, asked.stop)), now
+            if exact or not same_time:
+                self._observe(events[piece])
+
+    def _pieces(self, events: Events, exact: bool, lags: bool) -> Iterator[slice]:
+        if self.task.visible == "same-time":
+            return aligned(events, self.batch_size if exact else 1)
+        rules = self.rules.lagging() if lags else self.rules
+        return rules.flushes(events, self.batch_size, exact)
+
+    def _observe(self, events: Events) -> None:
+        self.model.observe(events.to(self.model.device), self.past)
+        self.model.state.detach_()
+
+    def embedded(self, questions: slice, past: Past) -> Tensor:
+        """What the model makes of each node asked about.  # [B, dim]"""
+        node, time = (column[questions].to(self.model.device) for column in (self.task.node, self.task.time))
+        node, time, where = distinct(node, time)  # one source may act several times at once
+        return self.model.embed(node, time, past)[where].float()
+
+    @torch.no_grad()
+    def width(self) -> int:
+        """Of the embeddings; a model without any says so here."""
+        return self.embedded(slice(0, 1), self.past).shape[1]
+
+
+@torch.no_grad()
+def embeddings(steps: Walk, progress: Progress = silent) -> Tensor:
+    """What the frozen model makes of each question, in one walk from an empty state.  # [n, dim]
+
+    The model's state is, before and after, that right after training.
+    """
+    model, trained = steps.model, steps.model.state.snapshot()
+    model.eval()
+    model.state.reset()
+    stored: list[Tensor] = []
+    for part in PARTS:
+        for asked, past in steps(part):
+            stored.append(steps.embedded(asked, past).cpu())
+            progress("embedding", asked.stop, len(steps.task.node))
+    model.state.restore(trained)
+    return torch.cat(stored)
 
 
 def fit_head(
     x: Tensor, task: NodeTask, config: HeadConfig = HeadConfig(), seed: int = 0, progress: Progress = silent
 ) -> Fitted:
-    """Train the head on stored embeddings; the weights with the best validation ROC-AUC are kept."""
+    """Train the head on stored embeddings; the weights with the best validation ROC-AUC are kept.
+
+    Batches come in time order, as published: nothing is shuffled.
+    """
     torch.manual_seed(seed)
     head = NodeHead(x.shape[1], task.outputs, config)
     optimizer = torch.optim.Adam(head.parameters(), lr=config.lr)
-    rows = {part: task.labelled(part) for part in PARTS}
-    held = task.target[rows["val"]].numpy()
-    kept, best, best_epoch, epoch = copy.deepcopy(head.state_dict()), -math.inf, 0, 0
-    while epoch < config.epochs and epoch - best_epoch < config.patience:
-        epoch += 1
-        _head_epoch(head, x, task, rows["train"], optimizer, config.batch_size)
-        auc = mean_auc(held, _probabilities(head, x[rows["val"]]))
+    known = task.questions("train")
+
+    def learn() -> None:
+        head.train()
+        for first in range(0, known.stop, config.batch_size):
+            batch = slice(first, min(first + config.batch_size, known.stop))
+            _step(optimizer, head(x[batch]), task.target[batch])
+
+    def judge(part: str) -> Probabilities:
+        head.eval()
+        return _probabilities(head(x[task.questions(part)]))
+
+    val_auc, best_epoch = _learned(head, learn, lambda: judge("val"), task, config, progress)
+    return Fitted(head, {part: judge(part) for part in ("val", "test")}, x.shape[1], val_auc, best_epoch)
+
+
+def fit_end_to_end(
+    steps: Walk, config: HeadConfig = HeadConfig(), seed: int = 0, progress: Progress = silent
+) -> Fitted:
+    """Train model and head together; both are left with the weights of the best validation ROC-AUC.
+
+    Each epoch empties the state and walks through the training events; validation goes on from there, as do the
+    figures in the end, from the state that the best epoch left.
+    """
+    torch.manual_seed(seed)
+    model, task = steps.model, steps.task
+    head = NodeHead(steps.width(), task.outputs, config).to(model.device)
+    both = nn.ModuleList([model, head])
+    optimizer = torch.optim.Adam([p for p in both.parameters() if p.requires_grad], lr=config.lr)
+    trained: Snapshot = {}
+    best: Snapshot = {}
+
+    def learn() -> None:
+        nonlocal trained
+        both.train()
+        model.state.reset()
+        for asked, past in steps("train", lags=True):
+            _step(optimizer, head(steps.embedded(asked, past)), task.target[asked].to(model.device))
+            progress("training end to end", asked.stop, task.questions("train").stop)
+        trained = model.state.snapshot()
+
+    @torch.no_grad()
+    def judge(part: str, lags: bool = False) -> Probabilities:
+        both.eval()
+        return np.concatenate(
+            [_probabilities(head(steps.embedded(asked, past))) for asked, past in steps(part, lags)]
+        )
+
+    def keep() -> None:
+        nonlocal best
+        best = trained
+
+    val_auc, best_epoch = _learned(both, learn, lambda: judge("val", lags=True), task, config, progress, keep)
+    model.state.restore(best)
+    scores = {part: judge(part) for part in ("val", "test")}
+    model.state.restore(best)
+    return Fitted(head, scores, steps.width(), val_auc, best_epoch)
+
+
+def _learned(
+    net: nn.Module,
+    learn: Callable[[], None],
+    judge: Callable[[], Probabilities],
+    task: NodeTask,
+    config: HeadConfig,
+    progress: Progress,
+    keep: Callable[[], None] = lambda: None,
+) -> tuple[list[float], int]:
+    """Epochs until none is better any more; the best weights are taken up, `keep` is called when found."""
+    held = task.targets("val")
+    kept, val_auc, best_epoch = copy.deepcopy(net.state_dict()), list[float](), 0
+    while len(val_auc) < config.epochs and len(val_auc) - best_epoch < config.patience:
+        learn()
+        auc = mean_auc(held, judge())
         if math.isnan(auc):
             raise DsrdError(
-                "the head's scores are not numbers: the backbone's embeddings are not finite; train it again "
-                "with a lower train.lr"
+                "the head's scores are not numbers: the model's embeddings are not finite; train it again with a "
+                "lower train.lr, or classify with a lower head.lr"
             )
-        if auc >= best:
-            kept, best, best_epoch = copy.deepcopy(head.state_dict()), auc, epoch
-        progress("training the head", epoch, config.epochs)
-    head.load_state_dict(kept)
-    scores = {part: _probabilities(head, x[rows[part]]) for part in PARTS}
-    return Fitted(head, scores, epoch, best_epoch)
+        val_auc.append(auc)
+        if not best_epoch or auc >= val_auc[best_epoch - 1]:
+            kept, best_epoch = copy.deepcopy(net.state_dict()), len(val_auc)
+            keep()
+        progress("training the head", len(val_auc), config.epochs)
+    net.load_state_dict(kept)
+    return val_auc, best_epoch
 
 
-def _head_epoch(
-    head: NodeHead, x: Tensor, task: NodeTask, rows: Tensor, optimizer: torch.optim.Optimizer, batch_size: int
-) -> None:
-    """Batches in time order, as published: nothing is shuffled."""
-    head.train()
-    for batch in torch.split(rows, batch_size):
-        optimizer.zero_grad()
-        logits, target = head(x[batch]), task.target[batch]
-        if task.outputs == 1:
-            loss = binary_cross_entropy_with_logits(logits.squeeze(1), target.float())
-        else:
-            loss = cross_entropy(logits, target)
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
+def _step(optimizer: torch.optim.Optimizer, logits: Tensor, target: Tensor) -> None:
+    optimizer.zero_grad()
+    if logits.shape[1] == 1:
+        loss = binary_cross_entropy_with_logits(logits.squeeze(1), target.float())
+    else:
+        loss = cross_entropy(logits, target)
+    loss.backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
 
 
-@torch.no_grad()
-def _probabilities(head: NodeHead, x: Tensor) -> NDArray[np.float32]:
-    head.eval()
-    logits = head(x)
+def _probabilities(logits: Tensor) -> Probabilities:
     found: Tensor = torch.sigmoid(logits) if logits.shape[1] == 1 else torch.softmax(logits, dim=1)
-    return found.numpy()
+    return found.detach().cpu().numpy()
 
 
-def mean_auc(target: NDArray[np.int64], score: NDArray[np.float32]) -> float:
+def mean_auc(target: NDArray[np.int64], score: Probabilities) -> float:
     """ROC-AUC of the positive class, or the mean over classes, each against the rest; absent ones left out.
 
     >>> round(mean_auc(np.array([0, 2, 2]), np.array([[0.8, 0.1, 0.1], [0.3, 0.1, 0.6], [0.9, 0.1, 0.0]])), 3)

@@ -1,0 +1,121 @@
+"""`dsrd classify`: from a run to a record, frozen and end to end; what it refuses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from .conftest import QUICK, STATELESS, STREAM, TRAINED, UNTRAINED, done, dsrd, refused
+
+Trained = Callable[[str], Path]
+FAST = ("--json", "--threads", "1", "--set", "head.epochs=2")
+
+
+def test_from_a_run_to_a_record(trained_once: Trained):
+    folder = trained_once(TRAINED)
+    record = done("classify", folder, *FAST, "--results", "all.jsonl").json
+    assert (record["task"], record["model"], record["seed"]) == ("node", TRAINED, 0)
+    assert (record["training"], record["asks"], record["visible"]) == ("frozen", "events", "before")
+    assert record["timing"]["epochs"] == len(record["val_auc"]) == 2
+    for part in ("test", "val"):
+        found = record["results"][part]
+        assert found["auc_low"] <= found["auc"] <= found["auc_high"]
+        assert found["auprc_factor"] == pytest.approx(found["auprc"] / found["positive_ratio"], rel=1e-2)
+        assert found["asked"] == sum(record["labels"][part].values())
+        assert 0 < found["with_past"] <= 100
+    assert set(record["digests"]) == {"data", "split", "config", "weights"}
+    assert [json.loads(line)["task"] for line in Path("all.jsonl").read_text().splitlines()] == ["node"]
+
+    again = done("classify", folder, *FAST, "--results", "none").json
+    assert again["results"] == record["results"]
+    other = done("classify", folder, *FAST, "--seed", 1, "--results", "none").json
+    assert (other["seed"], other["backbone_seed"]) == (1, 0)
+    assert other["results"] != record["results"]
+    shown = done("classify", folder, "--set", "head.epochs=1", "--results", "none").out
+    assert "AUPRC" in shown
+    assert "x chance" in shown
+
+
+@pytest.mark.parametrize("model", [TRAINED, STATELESS])
+def test_end_to_end_changes_the_weights_of_the_record_and_not_those_of_the_run(trained_once: Trained, model: str):
+    folder = trained_once(model)
+    kept = (folder / "best.safetensors").read_bytes()
+    frozen = done("classify", folder, *FAST, "--results", "none").json
+    joint = done("classify", folder, *FAST, "--end-to-end", "--results", "none").json
+    again = done("classify", folder, *FAST, "--end-to-end", "--results", "none").json
+    scratch = done("classify", folder, *FAST, "--from-scratch", "--results", "none").json
+    assert [each["training"] for each in (frozen, joint, scratch)] == ["frozen", "end to end", "from scratch"]
+    assert len({each["digests"]["weights"] for each in (frozen, joint, scratch)}) == 3
+    assert len({each["digests"]["split"] for each in (frozen, joint, scratch)}) == 1
+    assert (again["results"], again["digests"]["weights"]) == (joint["results"], joint["digests"]["weights"])
+    assert (folder / "best.safetensors").read_bytes() == kept
+
+
+def citations(folder: Path) -> None:
+    """A folder in the benchmarks' layout: papers with references by year, classes of all papers beside."""
+    rng = np.random.default_rng(0)
+    rows = [(60 + paper, cited, paper // 20) for paper in range(240) for cited in rng.integers(1, 60, 3)]
+    folder.mkdir()
+    lines = [f"{n},{u},{i},{t}.0,0.0,{n + 1}" for n, (u, i, t) in enumerate(rows)]
+    (folder / f"ml_{folder.name}.csv").write_text("\n".join([",u,i,ts,label,idx", *lines]) + "\n")
+    np.save(folder / f"ml_{folder.name}.npy", np.zeros((len(rows) + 1, 1)))
+    np.save(folder / f"ml_{folder.name}_node.npy", np.zeros((300, 1)))
+    np.save(folder / "node_labels.npy", np.append(-1, rng.integers(1, 4, 299)))
+
+
+def test_classes_beside_the_data_ask_about_nodes():
+    citations(Path("papers"))
+    done("train", "-m", TRAINED, *QUICK, "-d", "./papers", "-o", "run", "--results", "none")
+    for how in ((), ("--end-to-end",)):
+        record = done("classify", "run", *FAST, *how, "--results", "none").json
+        assert (record["asks"], record["visible"]) == ("nodes", "same-time")
+        found = record["results"]["test"]
+        assert found["with_past"] == 100
+        assert set(found["classes"]) == {"1", "2", "3"}
+        for one in found["classes"].values():
+            assert one["auprc_low"] <= one["auprc"] <= one["auprc_high"]
+            assert one["auprc_factor"] == pytest.approx(one["auprc"] / one["positive_ratio"], rel=1e-2)
+    outcome = dsrd("classify", "run", "--visible", "before", "--set", "head.epochs=1", "--results", "none")
+    assert "only 0.0 % of the test nodes had any event before" in outcome.err
+    Path("few.csv").write_text("node,label\n" + "".join(f"{60 + n},{n % 2}\n" for n in range(240)))
+    record = done("classify", "run", *FAST, "--labels", "few.csv", "--results", "none").json
+    assert record["labels"]["train"] == {"0": 90, "1": 90}  # nine of twelve years
+    assert "every label is 0" in refused("classify", "run", "--ask", "events", "--results", "none")
+    assert "holds classes of nodes" in refused("classify", "run", "--ask", "events", "--labels", "few.csv")
+
+
+def test_what_cannot_be_done_is_one_line(trained_once: Trained):
+    assert "not a run folder" in refused("classify", "nothing")
+    folder = trained_once(TRAINED)
+    for words, said in (
+        (("--seed", "-1"), "--seed -1: give 0 or more"),
+        (("--ask", "edges"), "unknown value of --ask 'edges'"),
+        (("--visible", "later"), "unknown value of --visible 'later'"),
+        (("--labels", "no.csv"), "no.csv: no such file"),
+        (("--set", "head.epoch=1"), "did you mean 'head.epochs'?"),
+        (("--set", "head.epochs=0"), "head.epochs=0: give 1 or more"),
+        (("--set", "head.lr=0"), "head.lr=0.0: give a number above 0"),
+        (("--set", "head.hidden=8"), "head.hidden=8: give two widths"),
+        (("--set", "head.dropout=1"), "head.dropout=1.0: give 0 to below 1"),
+    ):
+        assert said in refused("classify", folder, "--results", "none", *words)
+
+
+def test_models_and_streams_that_cannot_be_classified():
+    done("train", "-m", UNTRAINED, "-d", STREAM, "-o", "bank", "--results", "none")
+    for how in ((), ("--end-to-end",), ("--from-scratch",)):
+        assert f"{UNTRAINED} has no embeddings" in refused("classify", "bank", "--results", "none", *how)
+    rows = [f"{row % 9},{row % 7 + 20},{row}" for row in range(200)]
+    Path("plain.csv").write_text("\n".join(["source,target,time", *rows]) + "\n")
+    done("train", "-m", STATELESS, *QUICK, "-d", "plain.csv", "-o", "plain", "--results", "none")
+    assert "has no labels; name their column" in refused("classify", "plain", "--results", "none")
+    rows = [f"{row % 9},{row % 7 + 20},{row},{int(row < 100)}" for row in range(200)]
+    Path("early.csv").write_text("\n".join(["source,target,time,kind", *rows]) + "\n")
+    done(
+        "train", "-m", STATELESS, *QUICK, "-d", "early.csv", "--label", "kind", "-o", "early", "--results", "none"
+    )
+    assert "the val events have only the label 0" in refused("classify", "early", "--results", "none")

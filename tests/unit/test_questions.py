@@ -1,0 +1,302 @@
+"""Labels of nodes, what an answer may see, and models that learn from labels end to end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from dsrd.data.dataset import Dataset, Names
+from dsrd.data.labels import beside, read_node_labels
+from dsrd.errors import DsrdError
+from dsrd.evaluate.classification import measure
+from dsrd.evaluate.protocol import PROTOCOLS
+from dsrd.evaluate.questions import NodeTask
+from dsrd.graph.past import Past
+from dsrd.models import GraphSpec, create, model_class
+from dsrd.train.classify import HeadConfig, Walk, embeddings, fit_end_to_end, fit_head
+
+MODELS = ("dsrd", "tgn", "graphmixer")  # state exact at t, state that lags, no state
+JOINT = HeadConfig(lr=5e-3, epochs=8, patience=8, dropout=0.0)
+PARTS = ("train", "val", "test")
+
+
+def citations(papers: int = 400, years: int = 12, seed: int = 0) -> tuple[Dataset, torch.Tensor]:
+    """Papers come with their references, all in one year; classes 1, 2, 3 cite 1, 4 or 16 older papers."""
+    rng = np.random.default_rng(seed)
+    src, dst, time = [], [], []
+    label = np.full(papers + 41, np.nan, np.float32)
+    for number in range(papers):
+        node, kind = 41 + number, int(rng.integers(1, 4))
+        label[node] = kind
+        cited = rng.choice(40 + number // 4, 4 ** (kind - 1), replace=False) + 1
+        src += [node] * len(cited)
+        dst += cited.tolist()
+        time += [number * years // papers] * len(cited)
+    return Dataset.from_arrays("papers", src, dst, time), torch.from_numpy(label)
+
+
+def gaps(events: int = 900, seed: int = 0) -> Dataset:
+    """Whether the source acted a moment ago: one event of memory is enough to know it."""
+    rng = np.random.default_rng(seed)
+    src, label, last = np.empty(events, np.int64), np.zeros(events), np.full(21, -100)
+    for row in range(events):
+        src[row] = rng.integers(1, 6) if rng.random() < 0.5 else rng.integers(6, 21)
+        label[row], last[src[row]] = row - last[src[row]] > 10, row
+    return Dataset.from_arrays("gaps", src, rng.integers(21, 31, events), np.arange(events), label=label)
+
+
+def backbone(data: Dataset, name: str) -> Any:
+    torch.manual_seed(0)
+    kind = model_class(name)
+    model = create(name, GraphSpec(num_nodes=data.num_nodes), kind.Config(**kind.small))
+    model.calibrate(data.events)
+    return model
+
+
+def walk(task: NodeTask, name: str, protocol: str = "dyglib", batch_size: int = 50) -> Walk:
+    past = Past(task.dataset.events, num_nodes=task.dataset.num_nodes)
+    return Walk(backbone(task.dataset, name), task, past, PROTOCOLS[protocol], batch_size)
+
+
+def test_every_node_is_asked_once_when_it_first_appears_at_either_end():
+    data, label = citations()
+    task = NodeTask.of(data, node_label=torch.nan_to_num(label, 2.0))
+    assert (task.asks, task.visible) == ("nodes", "same-time")
+    src, dst, time, _ = data.events.numpy()
+    first: dict[int, float] = {}
+    for a, b, t in zip(src.tolist(), dst.tolist(), time.tolist(), strict=True):
+        first.setdefault(a, t)
+        first.setdefault(b, t)
+    assert dict(zip(task.node.tolist(), data.events.time[task.row].tolist(), strict=True)) == first
+    assert len(task.node) == len(first)
+    asked = [set(task.node[task.questions(part)].tolist()) for part in PARTS]
+    assert sum(map(len, asked)) == len(set.union(*asked)), "a node's label is in one part only"
+    cuts = [float(data.events.time[task.rows[part]].max()) for part in PARTS]
+    assert cuts == sorted(set(cuts)), "no year is in two parts"
+
+
+def test_nodes_without_a_class_are_not_asked():
+    data, label = citations()
+    task = NodeTask.of(data, node_label=label)
+    assert task.node.min() > 40
+    assert task.names == ["1", "2", "3"]
+    assert sum(sum(task.counts(part).values()) for part in PARTS) == int((~label.isnan()).sum())
+
+
+def test_classes_of_nodes_can_be_those_of_their_events():
+    data, label = citations()
+    src, dst, time, _ = data.events.numpy()
+    labelled = Dataset.from_arrays("papers", src, dst, time, label=label[data.events.src])
+    task = NodeTask.of(labelled, asks="nodes")
+    assert task.digest == NodeTask.of(data, node_label=label).digest
+    changing = label[data.events.src].numpy().copy()
+    row = int(np.flatnonzero(src == src[-1])[0])
+    changing[row] = changing[row] % 3 + 1
+    with pytest.raises(DsrdError, match=f"node {src[-1]} has different labels over time"):
+        NodeTask.of(Dataset.from_arrays("papers", src, dst, time, label=changing), asks="nodes")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_same_time_shows_the_first_events_and_nothing_later(name: str):
+    data, label = citations(papers=150)
+    task = NodeTask.of(data, node_label=label)
+    past = Past(data.events)
+    assert task.with_past("test", past) == 1
+    assert NodeTask.of(data, visible="before", node_label=label).with_past("test", past) == 0
+    x = embeddings(walk(task, name))
+    before = embeddings(walk(NodeTask.of(data, visible="before", node_label=label), name))
+    torch.testing.assert_close(before, before[:1].expand_as(before))  # nothing seen: all look alike
+    assert len(x.unique(dim=0)) > 2
+
+    src, dst, time, _ = data.events.numpy()
+    repeated = np.append(src[1:] == src[:-1], False)
+    kept = (time < 9) | ~repeated  # one reference only from then on: of what was asked earlier nothing changes
+    other = Dataset.from_arrays("papers", src[kept], dst[kept], time[kept])
+    y = embeddings(walk(NodeTask.of(other, node_label=label), name))
+    early = data.events.time[task.row] < 9
+    assert torch.equal(x[early], y[early])
+    assert not torch.equal(x[~early], y[~early])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_same_time_does_not_depend_on_the_protocol_or_the_batches(name: str):
+    data, label = citations(papers=100)
+    task = NodeTask.of(data, node_label=label)
+    x = embeddings(walk(task, name))
+    torch.testing.assert_close(embeddings(walk(task, name, "strict", 7)), x, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_same_time_equals_its_slow_form(name: str):
+    """For each question: everything up to its timestamp observed from the start, then one answer."""
+    data, label = citations(papers=60, years=6)
+    task = NodeTask.of(data, node_label=label)
+    steps = walk(task, name)
+    x = embeddings(steps)
+    model, years = steps.model, data.events.time[task.row]
+    for question in range(0, len(task.node), 7):
+        model.state.reset()
+        for year in data.events.time.unique().tolist():
+            if year <= years[question]:
+                model.observe(data.events[torch.nonzero(data.events.time == year).squeeze(1)], steps.past)
+        with torch.no_grad():
+            right_after = torch.tensor([np.nextafter(float(years[question]), np.inf)], dtype=torch.float64)
+            slow = model.embed(task.node[question : question + 1], right_after, steps.past)
+        torch.testing.assert_close(x[question : question + 1], slow, atol=1e-5, rtol=1e-4)
+
+
+def test_the_first_moment_of_all_is_visible_too():
+    data = Dataset.from_arrays("zero", [1, 2, 3, 4], [5, 6, 7, 8], [0.0, 0.0, 1.0, 2.0])
+    label = torch.tensor([np.nan, 1, 2, 1, 2, 2, 1, 2, 1])
+    task = NodeTask.of(data, node_label=label)
+    assert Past(data.events).degree(task.node, task.time).tolist() == [1] * 8
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_gradients_flow_through_embeddings(name: str):
+    """Every weight that is not of the link heads learns from a label."""
+    data = gaps(300)
+    task = NodeTask.of(data)
+    steps = walk(task, name)
+    for part in ("train", "val"):
+        for asked, past in steps(part):
+            steps.embedded(asked, past).square().sum().backward()
+    model = steps.model
+    model.zero_grad()
+    at = task.questions("test")
+    steps.embedded(at, steps.past.during(data.events[at])).square().sum().backward()
+    learns = {key for key, weight in model.named_parameters() if weight.grad is not None and weight.grad.any()}
+    every = {key for key, weight in model.named_parameters() if weight.requires_grad}
+    idle = {"head", "partner", "activity"}
+    assert every - learns == {key for key in every if key.split(".")[0] in idle}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_events_are_learnt_end_to_end(name: str):
+    task = NodeTask.of(gaps())
+    steps = walk(task, name)
+    start = {key: value.clone() for key, value in steps.model.state_dict().items()}
+    fitted = fit_end_to_end(steps, JOINT)
+    found = measure(task.targets("test"), fitted.scores["test"], task.names)
+    assert found["auc_low"] > 80
+    assert found["auprc_factor"] > 1.2
+    assert fitted.best_epoch == int(len(fitted.val_auc) - np.argmax(fitted.val_auc[::-1]))
+    assert any(not torch.equal(value, start[key]) for key, value in steps.model.state_dict().items())
+
+
+@pytest.mark.parametrize("name", ["dsrd", "graphmixer"])  # attention averages: it cannot count references
+def test_classes_of_nodes_are_learnt_frozen_and_end_to_end(name: str):
+    data, label = citations()
+    task = NodeTask.of(data, node_label=label)
+    frozen = fit_head(embeddings(walk(task, name)), task, HeadConfig(lr=1e-2, epochs=40, dropout=0.0))
+    joint = fit_end_to_end(walk(task, name), JOINT)
+    for fitted in (frozen, joint):
+        found = measure(task.targets("test"), fitted.scores["test"], task.names)
+        assert found["auc_low"] > 65
+        assert set(found["classes"]) == {"1", "2", "3"}
+        assert all(one["auprc_factor"] > 1.1 for one in found["classes"].values())
+
+
+def test_end_to_end_is_fixed_by_its_seed_and_leaves_the_best_weights():
+    task = NodeTask.of(gaps(400))
+    config = HeadConfig(lr=5e-3, epochs=3, dropout=0.2)
+    one, same, other = (fit_end_to_end(walk(task, "tgn"), config, seed) for seed in (5, 5, 6))
+    assert np.array_equal(one.scores["test"], same.scores["test"])
+    assert one.val_auc == same.val_auc
+    assert not np.array_equal(one.scores["test"], other.scores["test"])
+
+    steps = walk(task, "graphmixer")
+    fitted = fit_end_to_end(steps, config)
+    again = fitted.head(embeddings(steps)[task.questions("test")]).sigmoid().detach().numpy()
+    np.testing.assert_allclose(again, fitted.scores["test"], rtol=1e-4)
+
+
+def test_labels_of_validation_and_test_are_not_learnt_from():
+    data = gaps(400)
+    assert data.label is not None
+    task = NodeTask.of(data)
+    held = data.label.numpy().copy()
+    held[task.rows["test"]] = 1 - held[task.rows["test"]]
+    src, dst, time, _ = data.events.numpy()
+    other = NodeTask.of(Dataset.from_arrays("gaps", src, dst, time, label=held))
+    config = HeadConfig(lr=5e-3, epochs=2)
+    one, two = (fit_end_to_end(walk(each, "graphmixer"), config) for each in (task, other))
+    assert np.array_equal(one.scores["test"], two.scores["test"])
+
+
+def test_a_model_without_embeddings_is_refused_end_to_end():
+    with pytest.raises(DsrdError, match="no embeddings"):
+        fit_end_to_end(walk(NodeTask.of(gaps(100)), "edgebank"))
+
+
+def test_real_citations_ask_for_every_paper_once(real_data: Any):
+    data = real_data("pubmed")
+    file = beside("pubmed")
+    assert file is not None
+    task = NodeTask.of(data, node_label=read_node_labels(file, data))
+    assert {part: task.counts(part) for part in PARTS} == {
+        "train": {"1": 3261, "2": 5865, "3": 4631},
+        "val": {"1": 553, "2": 1462, "3": 1990},
+        "test": {"1": 289, "2": 548, "3": 1118},
+    }
+    assert len(task.node.unique()) == len(task.node) == 19_717
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"asks": "node"}, "unknown value of --ask 'node'; did you mean 'nodes'?"),
+        ({"visible": "sametime"}, "unknown value of --visible 'sametime'; did you mean 'same-time'?"),
+        ({"node_label": torch.full((31,), np.nan)}, "no event has a label"),
+        ({"node_label": torch.ones(31)}, "every label is 1"),
+        ({"node_label": (torch.arange(31) == 1).float()}, "the val events have "),
+    ],
+)
+def test_questions_that_cannot_be_asked(options: dict[str, Any], said: str):
+    with pytest.raises(DsrdError) as error:
+        NodeTask.of(gaps(300), **options)
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_classes_are_read_by_id_or_by_name(tmp_path: Path):
+    names = Names(["", "ann", "bob", "ann"], first_target=3)
+    data = Dataset.from_arrays("people", [1, 2], [3, 3], [0.0, 1.0], names=names)
+    np.save(tmp_path / "node_labels.npy", np.array([-1, 2, -1, 1]))
+    found = read_node_labels(tmp_path / "node_labels.npy", data)
+    assert found.tolist()[1::2] == [2, 1]
+    assert found[[0, 2]].isnan().all()
+    assert beside(str(tmp_path)) == tmp_path / "node_labels.npy"
+    assert beside("synth:events=500") is None
+    (tmp_path / "classes.csv").write_text("label,node\n4,bob\n5,ann\n")
+    named = read_node_labels(tmp_path / "classes.csv", data)
+    assert named[[2, 1]].tolist() == [4, 5]
+    plain = Dataset.from_arrays("ids", [1, 2], [3, 3], [0.0, 1.0])
+    (tmp_path / "ids.csv").write_text("node,label\n3,1\n")
+    assert read_node_labels(tmp_path / "ids.csv", plain)[3] == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "said"),
+    [
+        ("no.csv", None, "no such file"),
+        ("a.csv", "name,label\n1,1\n", "there is no column 'node'"),
+        ("a.csv", "node,label\n1,1\n9,1\n", "row 3: no event has a node '9'"),
+        ("a.csv", "node,label\n1,much\n", "not a number"),
+        ("a.npy", None, "shape (2,), expected (4,)"),
+    ],
+)
+def test_a_file_of_classes_that_does_not_fit(tmp_path: Path, file: str, text: str | None, said: str):
+    data = Dataset.from_arrays("ids", [1, 2], [3, 3], [0.0, 1.0])
+    if text is not None:
+        (tmp_path / file).write_text(text)
+    elif file.endswith(".npy"):
+        np.save(tmp_path / file, np.array([1, 2]))
+    with pytest.raises(DsrdError) as error:
+        read_node_labels(tmp_path / file, data)
+    assert said in str(error.value)
+    assert file in str(error.value)

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from dsrd import SynthConfig, model_names
 from dsrd.cli.main import app
-from dsrd.config import PARTS, RunConfig
+from dsrd.config import PARTS, RunConfig, label
 from dsrd.models import model_class
 
 HERE = Path(__file__).parent
@@ -149,7 +149,7 @@ def models_page() -> str:
         table(columns, lines),
     ]
     for row in rows:
-        parts += [f"## {row['name']}\n", _own_words(row["name"]), _published(row["name"])]
+        parts += [f"## {row['name']}\n", _own_words(row["name"]), _published(row["name"]), _presets(row)]
     return "\n".join(parts)
 
 
@@ -171,6 +171,15 @@ def _published(name: str) -> str:
     )
 
 
+def _presets(row: Mapping[str, Any]) -> str:
+    """What each preset of the model's own sets."""
+    return "\n".join(
+        f"`preset={name}`, {each['about']} ({each['parameters']:,} parameters, {each['state_bytes_per_node']:,} "
+        f"bytes per node): {_listed(each['settings'])}\n"
+        for name, each in row["presets"].items()
+    )
+
+
 def _listed(given: Mapping[str, Any]) -> str:
     return ", ".join(f"`{key}={value}`" for key, value in sorted(given.items()))
 
@@ -186,7 +195,8 @@ def results_page() -> str:
         for record in map(json.loads, file.read_text(encoding="utf-8").splitlines()):
             for head, found in _heads(record):
                 for setting, values in found.items():
-                    row = (record["dataset"], record["protocol"], setting, record["model"], head)
+                    model = label(record["model"], record["preset"])
+                    row = (record["dataset"], record["protocol"], setting, model, head)
                     runs.setdefault(row, []).append(values)
     lines = [
         "# Results",

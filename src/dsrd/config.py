@@ -63,11 +63,17 @@ class TrainConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateConfig:
-    """How a model is measured. The defaults are the published protocol's."""
+    """How a model is measured. The defaults are the published protocol's.
+
+    Published states know the training events, which lack those of withheld nodes, and a pass's own; neighbour
+    look-ups know every earlier event. The state of a model that is exact in time follows the look-ups, unless
+    `known` is `trained`.
+    """
 
     batch_size: int = 200  # events scored at once; under dyglib also the batches that metrics average over
     negatives: tuple[Negatives, ...] = ("random", "historical", "inductive")  # which kinds
     order: Literal["py37", "py38", "fast"] = "py37"  # of historical and inductive candidates; py37: as published
+    known: Literal["all", "trained"] = "all"  # to an exact model's state: every earlier event, or as published
     head: str = ""  # which question the model answers, if it knows several; empty: its default one
     candidates: int = 0  # targets ranked against the true one for MRR and Hits@k; 0: none
 
@@ -88,7 +94,7 @@ class RunConfig:
 
     dataset: str
     model: str
-    preset: str = "published"  # published: the settings behind the published rows; default: the model's own
+    preset: str = "published"  # published: as in the published rows; default: the model's own; or one it declares
     seed: int = 0
     protocol: str = "dyglib"  # dyglib or strict
     model_args: Mapping[str, Any] = field(default_factory=dict)
@@ -132,6 +138,19 @@ class RunConfig:
     def digest(self) -> str:
         """A short name: equal runs, equal digest."""
         return digest_of_json(self.to_dict())
+
+
+COMMON_PRESETS = ("default", "published")
+"""Presets of every model: its own defaults, and the settings of the published rows. A model may declare others."""
+
+
+def label(model: str, preset: str) -> str:
+    """What tables call a model: a preset of its own is part of the name.
+
+    >>> label("mine", "published"), label("mine", "light")
+    ('mine', 'mine-light')
+    """
+    return model if preset in COMMON_PRESETS else f"{model}-{preset}"
 
 
 PARTS: dict[str, type[Any]] = {"data": DataConfig, "train": TrainConfig, "evaluate": EvaluateConfig}

@@ -162,6 +162,13 @@ def test_a_value_that_makes_no_sense(setting: str, said: str):
         ("train -d synth -m tng", "unknown model 'tng'; did you mean 'tgn'?"),
         ("train -d synth --protocol strikt", "unknown protocol 'strikt'; did you mean 'strict'?"),
         ("train -d synth --preset publisht", "unknown preset 'publisht'; did you mean 'published'?"),
+        ("train -d synth -m dsrd --set preset=papr", "unknown preset 'papr'; did you mean 'paper'?"),
+        ("train -d synth -m tgn --preset paper", "unknown preset 'paper'; (valid: default, published)"),
+        ("train -d synth:events=500 -m dsrd --preset paper --set model.dim=9", "dim 9 is no multiple of heads 4"),
+        (
+            "train -d synth:events=500 -m dsrd --preset paper --set model.neighbors=0",
+            "neighbors is 0, the paper's",
+        ),
         ("train -d ucii", "unknown data set 'ucii'; did you mean 'uci'?"),
         ("train -d synth:event=1000", "did you mean 'synth:events'?"),
         ("train -d synth:1000", "write for example synth:events=5000"),

@@ -255,11 +255,37 @@ def test_data_that_moved_are_found_by_name(calls: Path):
     assert done("predict", "run", "--pairs", "ask.csv", "--dataset", "moved.csv", "--json").json["pairs"] == 1
 
 
+@pytest.mark.parametrize("words", ["--set preset=paper", "--preset paper"])
+def test_a_preset_of_the_models_own(words: str):
+    """Other equations, another recipe, another name in tables; what was asked for beside it still counts."""
+    asked = ["train", "-m", DEFAULT, "-d", STREAM, "-o", "run", "--threads", 1, *words.split()]
+    asked += ["--set", "train.epochs=1", "--set", "model.dim=8"]
+    record = done(*asked, "--json").json
+    assert_is_record(record)
+    assert (record["preset"], record["config"]["preset"], record["head"]) == ("paper", "paper", "partner")
+    assert "heads" not in record
+    config = record["config"]
+    assert (config["model_args"]["state"], config["model_args"]["dim"]) == ("dense", 8)
+    assert (config["train"]["lr"], config["train"]["patience"], config["train"]["average"]) == (1e-4, 10, 0.0)
+    assert config["train"]["epochs"] == 1
+    assert f"{DEFAULT}-paper" in done(*asked).out
+    found = done("inspect", "run", "--json").json
+    assert (found["preset"], found["heads"]) == ("paper", ["partner"])
+    assert set(found["learned"]) == {"layer_1", "layer_2"}
+    assert "layer 2: delta" in done("inspect", "run").out
+    assert done("evaluate", "run", "--results", "none", "--json").json["preset"] == "paper"
+    assert "unknown head 'pair'" in refused("evaluate", "run", "--head", "pair")
+
+
 def test_models():
     rows = {row["name"]: row for row in done("models", "--json").json["models"]}
     assert {TRAINED, STATELESS, UNTRAINED} <= set(rows)
     assert [name for name, row in rows.items() if row["default"]] == [DEFAULT]
     assert rows[TRAINED]["settings"]["dropout"] == 0.1
+    paper = rows[DEFAULT]["presets"]["paper"]
+    assert paper["settings"]["model.dim"] == 64
+    assert paper["state_bytes_per_node"] == 4 * 2 * 4 * 16 * 16  # float32; layers, heads, a head's matrix
+    assert rows[TRAINED]["presets"] == {}
     assert rows[TRAINED]["state_bytes_per_node"] > 0 == rows[STATELESS]["state_bytes_per_node"]
     shown = done("models").out
     assert "trained when none is named" in shown

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dsrd.config import overridden
 from dsrd.data.dataset import Dataset
 from dsrd.evaluate.evaluator import Task
-from dsrd.models import GraphSpec, TemporalModel, create, model_class, names
+from dsrd.models import GraphSpec, TemporalModel, create, model_class, names, settings
 
 
 def make_stream(seed: int = 0, events: int = 400, nodes: int = 30, moments: int = 250) -> Dataset:
@@ -36,23 +35,34 @@ def task(stream: Dataset) -> Task:
     return Task.of(stream)
 
 
-def build(name: str, stream: Dataset, seed: int = 0) -> TemporalModel:
-    cls = model_class(name)
+def variants() -> list[str]:
+    """Every model with its own defaults, and `model:preset` for each preset it declares."""
+    return [variant for name in names() for variant in (name, *(f"{name}:{p}" for p in model_class(name).presets))]
+
+
+def parted(variant: str) -> tuple[str, str]:
+    """(model, preset)"""
+    name, _, preset = variant.partition(":")
+    return name, preset or "default"
+
+
+def build(variant: str, stream: Dataset, seed: int = 0) -> TemporalModel:
+    name, preset = parted(variant)
     torch.manual_seed(seed)
     spec = GraphSpec(num_nodes=stream.num_nodes, node_dim=stream.node_dim, edge_dim=stream.edge_dim)
-    model = create(name, spec, overridden(cls.Config(), cls.small))
+    model = create(name, spec, settings(name, stream.name, preset, model_class(name).small))
     model.calibrate(stream.events[:200])
     return model
 
 
-@pytest.fixture(params=names())
+@pytest.fixture(params=variants())
 def name(request: pytest.FixtureRequest) -> str:
-    model = request.param
+    variant = str(request.param)
     check = request.node.originalname.removeprefix("test_")
-    reason = model_class(model).skips.get(check)
+    reason = model_class(parted(variant)[0]).skips.get(check)
     if reason:
-        pytest.skip(f"{model}: {reason}")
-    return str(model)
+        pytest.skip(f"{variant}: {reason}")
+    return variant
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from conformance.conftest import build, make_stream
+from conformance.conftest import build, make_stream, parted
 from dsrd.config import EvaluateConfig, RunConfig
 from dsrd.data.dataset import Dataset
 from dsrd.evaluate.evaluator import Task, draw, evaluate, score_pass
@@ -213,8 +213,10 @@ def test_state_grows_linearly_with_nodes(name: str, stream: Dataset) -> None:
 
 
 def test_same_seed_same_run(name: str, stream: Dataset, task: Task) -> None:
-    run = RunConfig(dataset="toy", model=name).with_overrides({"train.epochs": 2, "train.batch_size": 50})
-    run = replace(run, model_args=_small_with_dropout(name))
+    model, preset = parted(name)
+    run = RunConfig(dataset="toy", model=model, preset=preset)
+    run = run.with_overrides({"train.epochs": 2, "train.batch_size": 50})
+    run = replace(run, model_args=_small_with_dropout(model))
     found = []
     for seed in (0, 0, 1):
         fit = Fit(replace(run, seed=seed), task)

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import gelu
 
 from dsrd.config import overridden
 from dsrd.data.dataset import Dataset
 from dsrd.events import Query
 from dsrd.graph.past import Past
 from dsrd.models import GraphSpec, create, model_class
-from reference.test_walks import RATES, WIDTH, NaiveState
+from reference.test_walks import FINE, RATES, WIDTH, NaiveState
 
 
 def stream(events: int = 50, nodes: int = 7) -> Dataset:
@@ -34,10 +35,11 @@ def stream(events: int = 50, nodes: int = 7) -> Dataset:
 def make_model(data: Dataset, **settings: Any) -> Any:
     cls = model_class("dsrd")
     torch.manual_seed(1)
-    given = {**cls.small, "code_dim": WIDTH, "neighbors": 4, "scales": (1.0, 0.1), **settings}
+    given = {**cls.small, "code_dim": WIDTH, "neighbors": 4, "scales": RATES, "count_scales": FINE, **settings}
     spec = GraphSpec(num_nodes=data.num_nodes, node_dim=data.node_dim, edge_dim=data.edge_dim)
     model = create("dsrd", spec, overridden(cls.Config(), given))
-    model.rate = torch.tensor(RATES, dtype=torch.float64)
+    model.body.rate = torch.tensor(RATES, dtype=torch.float64)
+    model.body.fine = torch.tensor(FINE, dtype=torch.float64)
     for name, parameter in model.named_parameters():  # nothing at a special value
         parameter.data += 0.1 * torch.randn(parameter.shape) if "norm" in name or "raw" in name else 0
     return model.eval()
@@ -47,7 +49,7 @@ class NaiveDSRD:
     """Reads the state from its definition, then follows the equations with one loop per sum."""
 
     def __init__(self, model: Any, data: Dataset) -> None:
-        self.model, self.data, self.k = model, data, model.config.neighbors
+        self.model, self.body, self.data, self.k = model, model.body, data, model.config.neighbors
         self.rows = list(zip(*(column.tolist() for column in data.events.numpy()), strict=True))
         self.state = NaiveState([row[:3] for row in self.rows])
 
@@ -61,7 +63,7 @@ class NaiveDSRD:
 
     def time(self, age: float) -> Tensor:
         x = torch.tensor(math.log1p(age))
-        part = self.model.age
+        part = self.body.age
         return torch.cat([torch.cos(x * part.rate + part.phase), torch.tanh(x - part.step)])
 
     def read(self, a: int, b: int, t: float) -> Tensor:
@@ -76,16 +78,15 @@ class NaiveDSRD:
         z = [self.read(w, other, t) for w in partners]
         tokens = []
         for i, (w, event, age, outgoing) in enumerate(window):
-            counts = torch.tensor([float(w == other), partners.count(w), across.count(w)]).log1p()
-            order = torch.tensor([outgoing, i / self.k])
-            parts = [self.time(age), order, z[i], counts, self.data.edge_x[event]]
-            tokens.append(self.model.token(torch.cat(parts)))
+            compared = [float(w == other), partners.count(w), across.count(w), i / self.k, outgoing]
+            parts = [self.time(age), z[i], torch.tensor(compared).log1p(), self.data.edge_x[event]]
+            tokens.append(gelu(self.body.token(torch.cat(parts))))
         some = torch.tensor([float(bool(window))])
         last = self.time(window[0][2]) if window else torch.zeros(self.model.config.time_dim)
         length = torch.tensor([math.log1p(len(window))])
-        h = self.model.start(torch.cat([last, some, length, self.activity(node, t), self.data.node_x[node]]))
+        h = self.body.start(torch.cat([last, some, length, self.activity(node, t), self.data.node_x[node]]))
         x = [math.log1p(age) for _, _, age, _ in window]
-        for layer in self.model.layers:
+        for layer in self.body.layers:
             h = self.block(layer, h, tokens, z, self.read(*self.ordered(node, other), t), x)
         return h
 
@@ -96,7 +97,7 @@ class NaiveDSRD:
     def block(
         self, layer: Any, h: Tensor, tokens: list[Tensor], z: list[Tensor], s: Tensor, x: list[float]
     ) -> Tensor:
-        learned, width, heads = layer.decays(), h.shape[0], layer.heads
+        learned, width, heads, block = layer.decays(), h.shape[0], layer.heads, layer.block
         out = []
         for head in range(heads):
             lam, alpha, gamma, delta = (learned[name][head] for name in ("lambda", "alpha", "gamma", "delta"))
@@ -105,7 +106,7 @@ class NaiveDSRD:
                 torch.sigmoid(q @ k / (q.norm() * k.norm())) * torch.exp(-lam * torch.tensor(xi) ** alpha)
                 for k, xi in zip(tokens, x, strict=True)
             ]
-            psi = [torch.exp(-layer.depth * delta * xi) for xi in x]
+            psi = [torch.exp(-layer.decays.depth * delta * xi) for xi in x]
             injection, diffused = torch.zeros(width), torch.zeros(s.shape[0])
             for i, k in enumerate(tokens):
                 injection = injection + omega[i] / sum(omega).clamp(min=1) * (q @ k / math.sqrt(width)) * k
@@ -113,8 +114,8 @@ class NaiveDSRD:
             share = slice(head * width // heads, (head + 1) * width // heads)
             retained = layer.retain(s)[share] + diffused @ layer.diffuse[head]
             out.append(gamma * retained + (1 - gamma) * injection @ layer.value[head])
-        h = h + layer.norm_out(torch.cat(out))
-        result: Tensor = h + layer.feed(layer.norm_in(h))
+        h = h + block.norm_out(torch.cat(out))
+        result: Tensor = h + block.feed(block.norm_in(h))
         return result
 
     def score(self, src: int, dst: int, t: float, head: str) -> Tensor:
@@ -168,12 +169,13 @@ def test_an_ablation_takes_out_what_it_says(ablate: str) -> None:
     assert not torch.allclose(whole.score(query, past), part.score(query, past), atol=1e-3)
     part.zero_grad()
     part.score(query, past).sum().backward()
-    layer = part.layers[0]
+    layer = part.body.layers[0]
+    decays = layer.decays
     silent = {
-        "no_block": [layer.raw_lambda, layer.raw_gamma, layer.raw_delta, layer.value],
-        "no_temporal_decay": [layer.raw_lambda, layer.raw_alpha],
-        "no_diffusion": [layer.raw_delta, layer.diffuse],
-        "no_state": [layer.raw_gamma, layer.raw_delta, layer.retain.weight],
+        "no_block": [decays.raw_lambda, decays.raw_gamma, decays.raw_delta, layer.value],
+        "no_temporal_decay": [decays.raw_lambda, decays.raw_alpha],
+        "no_diffusion": [decays.raw_delta, layer.diffuse],
+        "no_state": [decays.raw_gamma, decays.raw_delta, layer.retain.weight],
     }[ablate]
     assert all(weight.grad is None or not weight.grad.any() for weight in silent)
     if ablate == "no_state":

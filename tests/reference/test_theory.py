@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -9,14 +11,16 @@ import torch
 from dsrd.events import Events
 from dsrd.graph import walks
 from dsrd.graph.past import Past
-from dsrd.models import GraphSpec, create
+from dsrd.models import GraphSpec, create, settings
 from dsrd.models.dsrd import DSRD, DSRDConfig
+from dsrd.models.dsrd.dense import DenseLayer
+from dsrd.models.dsrd.retention import Decays
 
 
 def make_model(rate: float, width: int, nodes: int) -> DSRD:
-    model = create("dsrd", GraphSpec(num_nodes=nodes), DSRDConfig(code_dim=width, scales=(1.0,)))
+    model = create("dsrd", GraphSpec(num_nodes=nodes), DSRDConfig(code_dim=width, scales=(1.0,), count_scales=(1.0,)))
     assert isinstance(model, DSRD)
-    model.rate = torch.tensor([rate], dtype=torch.float64)
+    model.body.rate = model.body.fine = torch.tensor([rate], dtype=torch.float64)
     return model
 
 
@@ -69,7 +73,7 @@ def test_theorem_1_states_and_weights_are_bounded(rate: float) -> None:
     events = random_events(1, 400, 15, 300)
     model = make_model(rate, 64, 15)
     model.observe(events, Past(events))
-    active = model.state["acts"].sum(1)[:, 0]  # [N], decayed events of either role
+    active = model.state["acts"][:, :2].sum(1)[:, 0]  # [N], decayed events of either role
     one, two = (model.state[name][:, 0].norm(dim=-1) for name in ("step1", "step2"))
     assert (one <= active * (1 + 1e-4) + 1e-4).all()
     most = max(1.0, float(len(events)) if rate == 0 else float(_largest_step1(model, events)))
@@ -78,20 +82,108 @@ def test_theorem_1_states_and_weights_are_bounded(rate: float) -> None:
 
 def _largest_step1(model: DSRD, events: Events) -> float:
     """The longest S1 that any node ever had."""
-    other, most = make_model(float(model.rate[0]), 64, 15), 0.0
+    other, most = make_model(float(model.body.rate[0]), 64, 15), 0.0
     for event in events.batches(1):
         other.observe(event, Past(events))
         most = max(most, float(other.state["step1"].norm(dim=-1).max()))
     return most
 
 
-def test_decays_stay_in_their_ranges() -> None:
-    model = make_model(0.1, 16, 5)
+def make_dense(nodes: int, **given: Any) -> DSRD:
+    """The paper's own state, in float64."""
+    torch.manual_seed(0)
+    config = settings("dsrd", "", "paper", {"dim": 8, "heads": 2, "dropout": 0.0, **given})
+    model = create("dsrd", GraphSpec(num_nodes=nodes), config)
+    assert isinstance(model, DSRD)
+    return model.double().eval()
+
+
+def layers_of(model: DSRD) -> list[DenseLayer]:
+    return [part for part in model.modules() if isinstance(part, DenseLayer)]
+
+
+@pytest.mark.parametrize("neighbors", [1, 4])
+def test_lemma_1_diffusion_sums_over_walks_in_time_order(neighbors: int) -> None:
+    """With gamma = 1 nothing is injected and nothing forgotten: what layer 1 was given, G_i, only diffuses, and
+    S_j(l+1) = sum_i A(l)(i, j) G_i. The walk matrices are explicit: A(l) <- A(l) + A(l-1) T at each timestamp;
+    with delta = 0, T spreads each step evenly over its window."""
+    nodes, layers = 7, 4
+    events = random_events(2, 25, nodes, 18)
+    model = make_dense(nodes, layers=layers, neighbors=neighbors)
+    with torch.no_grad():
+        for layer in layers_of(model):
+            layer.decays.raw_gamma.fill_(60)
+            if layer.decays.raw_delta is not None:
+                layer.decays.raw_delta.fill_(-60)
+    given = torch.randn(nodes, *model.state["matrix"].shape[2:], dtype=torch.float64)  # G
+    given[0] = 0
+    model.state["matrix"][:, 0] = given
+    model.observe(events, Past(events))
+    walks_of = [torch.eye(nodes).double(), *(torch.zeros(nodes, nodes).double() for _ in range(layers - 1))]
+    met: dict[int, list[tuple[int, float]]] = {node: [] for node in range(nodes)}
+    rows = list(zip(events.src.tolist(), events.dst.tolist(), events.time.tolist(), strict=True))
+    for moment in dict.fromkeys(time for *_, time in rows):
+        step = torch.zeros(nodes, nodes).double()  # T
+        ends = [(j, i) for src, dst, time in rows if time == moment for j, i in ((src, dst), (dst, src))]
+        for node, partner in ends:
+            earlier = [other for other, time in met[node] if time < moment]
+            window = [partner, *earlier[max(len(earlier) - neighbors + 1, 0) :]]
+            for other in window:
+                step[other, node] += 1 / len(window)
+        for node, partner in ends:
+            met[node].append((partner, moment))
+        walks_of = [walks_of[0], *(walks_of[hop] + walks_of[hop - 1] @ step for hop in range(1, layers))]
+    for hop, matrix in enumerate(walks_of):
+        expected = torch.einsum("ij,i...->j...", matrix, given)
+        assert torch.allclose(model.state["matrix"][1:, hop], expected[1:])
+    assert walks_of[-1].any()
+
+
+@pytest.mark.parametrize("ablate", ["no_diffusion", "none"])
+def test_theorem_1_matrices_are_bounded(ablate: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After n steps |S| <= (1 - gamma^n) M without diffusion, M the largest injection. The bound that holds with
+    diffusion, psi summing to 1 at most: (1 - gamma^n) (M + B / (1 - gamma)), B the bound one layer below."""
+    nodes, events = 12, random_events(4, 300, 12, 200)
+    model = make_dense(nodes, layers=3, ablate=ablate)
+    largest: dict[int, torch.Tensor] = {}
+    plain = DenseLayer.injection
+
+    def noted(layer: DenseLayer, query: torch.Tensor, window: Any) -> torch.Tensor:
+        found = plain(layer, query, window)
+        norm, depth = found.flatten(2).norm(dim=-1).amax(0), layer.decays.depth  # [H]
+        largest[depth] = torch.maximum(largest.get(depth, norm), norm)
+        return found
+
+    monkeypatch.setattr(DenseLayer, "injection", noted)
+    model.observe(events, Past(events))
+    steps = torch.bincount(torch.cat([events.src, events.dst]), minlength=nodes)  # [N], no self-loops here
+    below = torch.zeros(2).double()
+    for depth, layer in enumerate(layers_of(model)):
+        gamma = layer.decays()["gamma"].detach()
+        limit = largest[depth + 1] + below / (1 - gamma)
+        norm = model.state["matrix"][:, depth].flatten(2).norm(dim=-1)  # [N, H]
+        assert (norm <= (1 - gamma ** steps.unsqueeze(1)) * limit + 1e-12).all()
+        assert norm.max() > 0.01 * limit.min()  # the bound says something
+        below = limit if ablate == "none" else below
+
+
+def test_weights_of_a_window_sum_to_one_at_most() -> None:
+    decays = Decays(DSRDConfig(heads=3), depth=2)
+    x, mask = 3 * torch.rand(50, 20), (torch.rand(50, 20) < 0.7).float()
+    for weight in (decays.omega(2 * torch.rand(50, 3, 20) - 1, x, mask), decays.psi(x, mask)):
+        assert (weight >= 0).all()
+        assert (weight.sum(-1) <= 1 + 1e-6).all()
+        assert not weight[(mask == 0).unsqueeze(1).expand_as(weight)].any()
+
+
+@pytest.mark.parametrize("state", ["walks", "dense"])
+def test_decays_stay_in_their_ranges(state: str) -> None:
+    model = make_model(0.1, 16, 5) if state == "walks" else make_dense(5)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(100 * torch.randn_like(parameter))
-    for layer in model.layers:
-        learned = layer.decays()
+    for decays in (part for part in model.modules() if isinstance(part, Decays)):
+        learned = decays()
         assert (learned["lambda"] >= 0).all()
-        assert (learned["delta"] >= 0).all()
+        assert (learned.get("delta", torch.zeros(1)) >= 0).all()
         assert all(((learned[name] >= 0) & (learned[name] <= 1)).all() for name in ("alpha", "gamma"))

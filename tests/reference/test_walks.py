@@ -18,6 +18,7 @@ from dsrd.graph.past import Past
 from dsrd.models import GraphSpec, create, model_class
 
 RATES = (1.0, 0.1)
+FINE = (1.0, 0.3, 0.1)
 WIDTH = 16
 
 
@@ -71,20 +72,27 @@ class NaiveState:
             ]
         for pair in ((a, b), (b, a)):
             times = [time for src, dst, time in events if (src, dst) == pair]
-            found += [sum(math.exp(-rate * (t - time)) for time in times) for rate in RATES] + [len(times)]
+            found += [sum(math.exp(-rate * (t - time)) for time in times) for rate in FINE] + [len(times)]
         return found
 
     def node(self, node: int, t: float) -> list[float]:
         events, found = self.before(t), []
         for rate in RATES:
-            for role in (0, 1):
-                found.append(sum(math.exp(-rate * (t - e[2])) for e in events if e[role] == node))
             found += [float(np.linalg.norm(step(node, t, rate, events))) for step in (self.step1, self.step2)]
+        pairs = [{src, dst} for src, dst, _ in events]
+        strangers = [pair not in pairs[:place] for place, pair in enumerate(pairs)]
+        for rate in FINE:
+            for among in ([True] * len(events), strangers):
+                for role in (0, 1):
+                    own = [e[2] for e, counts in zip(events, among, strict=True) if counts and e[role] == node]
+                    found.append(sum(math.exp(-rate * (t - time)) for time in own))
         return found
 
-    def window(self, node: int, t: float, k: int) -> list[int]:
-        """Partners of the latest events, newest first; a self-loop stands twice, once for each role."""
-        both = [p for src, dst, _ in self.before(t) for p, own in ((dst, src), (src, dst)) if own == node]
+    def window(self, node: int, t: float, k: int) -> list[tuple[int, bool]]:
+        """Partners of the latest events, newest first, and whether the node was the source; a self-loop stands
+        twice, once for each role."""
+        roles = [((dst, True, src), (src, False, dst)) for src, dst, _ in self.before(t)]
+        both = [(partner, sent) for ends in roles for partner, sent, own in ends if own == node]
         return both[::-1][:k]
 
 
@@ -99,9 +107,12 @@ def streams(draw: st.DrawFn) -> Events:
 
 def make_model() -> object:
     cls = model_class("dsrd")
-    config = overridden(cls.Config(), {**cls.small, "code_dim": WIDTH, "neighbors": 4, "scales": (1.0, 0.1)})
+    config = overridden(
+        cls.Config(), {**cls.small, "code_dim": WIDTH, "neighbors": 4, "count_scales": FINE, "scales": RATES}
+    )
     model = create("dsrd", GraphSpec(num_nodes=3), config)
-    model.rate = torch.tensor(RATES, dtype=torch.float64)
+    model.body.rate = torch.tensor(RATES, dtype=torch.float64)
+    model.body.fine = torch.tensor(FINE, dtype=torch.float64)
     return model.eval()
 
 
@@ -124,7 +135,7 @@ def test_readings_are_the_sums_over_earlier_events(events: Events, observed: int
     asked = [(a, b, t) for t in (start + 0.5, start + 2.0, 13.0) for a in (1, 2, 9) for b in (2, 3, 5)]
     src, dst, time = (torch.tensor(column) for column in zip(*reversed(asked), strict=True))
     before = model.state.snapshot()
-    reading = model.read(Query(src, dst, time.double()), past.during(events[observed:]))
+    reading = model.body.read(Query(src, dst, time.double()), past.during(events[observed:]), model.state)
     assert all(torch.equal(before[name], model.state[name]) for name in before)
 
     naive = NaiveState(list(zip(*(column.tolist() for column in events.numpy()[:3]), strict=True)))
@@ -134,9 +145,10 @@ def test_readings_are_the_sums_over_earlier_events(events: Events, observed: int
             assert close(reading.node[side, q], naive.node(node, t))
             window, across = naive.window(node, t, 4), naive.window(other, t, 4)
             assert int((reading.event[side, q] > 0).sum()) == len(window)
-            for j, partner in enumerate(window):
+            here, there = ([partner for partner, _ in each] for each in (window, across))
+            for j, (partner, sent) in enumerate(window):
                 expected = naive.pair(partner, other, t)
-                expected += [float(partner == other), window.count(partner), across.count(partner)]
+                expected += [float(partner == other), here.count(partner), there.count(partner), j / 4, sent]
                 assert close(reading.tokens[side, q, j], expected)
 
 
@@ -160,4 +172,4 @@ def test_the_table_grows_and_keeps_every_pair() -> None:
     pairs, counts = np.unique(np.stack(events.numpy()[:2]), axis=1, return_counts=True)
     assert int(model.state["size"]) == pairs.shape[1]
     query = Query(torch.tensor(pairs[0]), torch.tensor(pairs[1]), torch.full((pairs.shape[1],), 1e3).double())
-    assert model.read(query, past).pair[:, 12 + 2].tolist() == counts.tolist()
+    assert model.body.read(query, past, model.state).pair[:, 12 + 3].tolist() == counts.tolist()

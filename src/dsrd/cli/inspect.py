@@ -27,7 +27,7 @@ def inspect(
     if json:
         show.as_json(found)
         return
-    sizes = ("model", "dataset", "parameters", "heads", "epochs", "best_epoch", "complete")
+    sizes = ("model", "preset", "dataset", "parameters", "heads", "epochs", "best_epoch", "complete")
     show.figures(found["run"], {key: found[key] for key in sizes})
     if found["learned"]:
         show.figures("learned", _readable(found["learned"]))
@@ -57,6 +57,7 @@ def _inspected(folder: Path, dataset: str | None, data_dir: Path | None) -> dict
     return {
         "run": str(folder),
         "model": stored.model,
+        "preset": stored.preset,
         "dataset": opened.dataset.name,
         "parameters": model.num_parameters,
         "heads": list(model.heads),

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from dsrd.config import label
 from dsrd.files import json_text
 
 Report: TypeAlias = Callable[[str, int, int], None]
@@ -148,7 +149,7 @@ def _is_figure(text: str) -> bool:
 
 def rows_of(record: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """A record's test results by model, a row for every head it was asked by."""
-    name, others = record["model"], record.get("heads", {})
+    name, others = label(record["model"], record["preset"]), record.get("heads", {})
     if not others:
         return {name: record["results"]}
     rows = {f"{name} ({record['head']})": record["results"]}

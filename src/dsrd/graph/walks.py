@@ -7,7 +7,8 @@ has one too. For each rate of decay a node u keeps
     S2_u = sum over its events  exp(-2 rate age) S1_partner         two steps, the earlier one first
 
 so that v's code contracted with S1_u tells how much u met v, with S2_u how much u met those who had met v, each up
-to the noise of the codes. Meetings of one step are also counted exactly, in a hash table of directed pairs.
+to the noise of the codes. Meetings of one step are also counted exactly, in a hash table of directed pairs, and so
+is how much a node sent and received, all of it and among strangers, at a finer set of rates.
 
 `read` answers questions at time t from the state *and* from events before t that the state has not seen: it folds
 them in, answers, and takes them out again. What it leaves behind is bit for bit what it found.
@@ -26,21 +27,24 @@ from dsrd.graph.meetings import EMPTY, slot_of
 
 Singles = NDArray[np.float32]
 
+ACTS_KEPT = 4  # sent, received, sent to a stranger, received from one
+WINDOW = 5  # last columns of a token: four that compare windows, and whether the node was the source
 PRODUCTS = 6  # of {r, S1, S2} of one node with those of another, the exactly known ones left out
 
-# A state is a tuple of arrays. Per node: step1 and step2 [N, rates, width], acts [N, 2, rates] (sent, received),
-# last [N]. Per directed pair, a hash table: key [P], met [P, rates], count [P], met_last [P]; size [1], its pairs.
+# A state is a tuple of arrays. Per node: step1 and step2 [N, rates, width], acts [N, 4, fine] (sent, received, and
+# the same between two who had never met), last [N]. Per directed pair, a hash table: key [P], met [P, fine],
+# count [P], met_last [P]; size [1], its pairs.
 STEP1, STEP2, ACTS, LAST, KEY, MET, COUNT, MET_LAST, SIZE = range(9)
 
 
-def pair_width(rates: int) -> int:
+def pair_width(rates: int, fine: int) -> int:
     """Numbers that `read` gives for a pair: products per rate, then exact meetings in both directions."""
-    return PRODUCTS * rates + 2 * (rates + 1)
+    return PRODUCTS * rates + 2 * (fine + 1)
 
 
-def node_width(rates: int) -> int:
-    """Numbers that `read` gives for a node: sent, received and the lengths of S1 and S2, per rate."""
-    return 4 * rates
+def node_width(rates: int, fine: int) -> int:
+    """Numbers that `read` gives for a node: lengths of S1 and S2 per rate, then its acts per fine rate."""
+    return 2 * rates + ACTS_KEPT * fine
 
 
 @compiled
@@ -63,31 +67,31 @@ def dot(a: Singles, b: Singles) -> Any:
 
 
 @compiled
-def decay(state: Any, node: int, time: float, rate: Floats) -> None:
+def decay(state: Any, node: int, time: float, rate: Floats, fine: Floats) -> None:
     """Bring a node's row forward to `time`."""
     step1, step2, acts, last = state[0], state[1], state[2], state[3]
     for r in range(len(rate)):
         kept = np.float32(np.exp(-rate[r] * (time - last[node])))
-        acts[node, 0, r] *= kept
-        acts[node, 1, r] *= kept
         for i in range(step1.shape[2]):
             step1[node, r, i] *= kept
             step2[node, r, i] *= kept * kept
+    for r in range(len(fine)):
+        kept = np.float32(np.exp(-fine[r] * (time - last[node])))
+        for kind in range(ACTS_KEPT):
+            acts[node, kind, r] *= kept
     last[node] = time
 
 
 @compiled
-def add(state: Any, src: int, dst: int, time: float, rate: Floats, codes: Singles) -> None:
+def add(state: Any, src: int, dst: int, time: float, rate: Floats, fine: Floats, codes: Singles) -> None:
     """Fold one event in."""
     step1, step2, acts = state[0], state[1], state[2]
     key, met, count, met_last, size = state[4], state[5], state[6], state[7], state[8]
-    decay(state, src, time, rate)
-    decay(state, dst, time, rate)
+    decay(state, src, time, rate, fine)
+    decay(state, dst, time, rate, fine)
     write_code(src, codes[0])
     write_code(dst, codes[1])
     for r in range(len(rate)):
-        acts[src, 0, r] += 1
-        acts[dst, 1, r] += 1
         for i in range(step1.shape[2]):
             of_src, of_dst = step1[src, r, i], step1[dst, r, i]
             step2[src, r, i] += of_dst
@@ -96,13 +100,20 @@ def add(state: Any, src: int, dst: int, time: float, rate: Floats, codes: Single
                 step2[dst, r, i] += of_src
                 step1[dst, r, i] += codes[0, i]
     slot = slot_of(key, src, dst)
+    strange = key[slot] == EMPTY and key[slot_of(key, dst, src)] == EMPTY
+    for r in range(len(fine)):
+        acts[src, 0, r] += 1
+        acts[dst, 1, r] += 1
+        if strange:
+            acts[src, 2, r] += 1
+            acts[dst, 3, r] += 1
     if key[slot] == EMPTY:
         key[slot] = (src << 32) | dst
         met[slot, :] = 0
         count[slot] = 0
         size[0] += 1
-    for r in range(len(rate)):
-        met[slot, r] = met[slot, r] * np.float32(np.exp(-rate[r] * (time - met_last[slot]))) + 1
+    for r in range(len(fine)):
+        met[slot, r] = met[slot, r] * np.float32(np.exp(-fine[r] * (time - met_last[slot]))) + 1
     count[slot] += 1
     met_last[slot] = time
 
@@ -114,11 +125,11 @@ def row_of(state: Any, node: int) -> int:
 
 
 @compiled
-def observe(state: Any, src: Ints, dst: Ints, time: Floats, rate: Floats) -> None:
+def observe(state: Any, src: Ints, dst: Ints, time: Floats, rate: Floats, fine: Floats) -> None:
     """Fold events in, in their order. The table must have room (see `with_room`)."""
     codes = np.empty((2, state[0].shape[2]), np.float32)
     for e in range(len(src)):
-        add(state, src[e], dst[e], time[e], rate, codes)
+        add(state, src[e], dst[e], time[e], rate, fine, codes)
 
 
 @compiled
@@ -154,7 +165,15 @@ def products(step1: Singles, step2: Singles, codes: Singles, i: int, j: int, r: 
 
 @compiled
 def read_pair(
-    state: Any, a: int, b: int, time: float, rate: Floats, codes: Singles, kept: Singles, out: Singles
+    state: Any,
+    a: int,
+    b: int,
+    time: float,
+    rate: Floats,
+    fine: Floats,
+    codes: Singles,
+    kept: Singles,
+    out: Singles,
 ) -> None:
     """Products of a's and b's walks, and their meetings.  # [pair_width]
 
@@ -173,40 +192,47 @@ def read_pair(
         out[at + 3] *= mine * other * other
         out[at + 4] *= mine * mine * other
         out[at + 5] *= mine * mine * other * other
-    at, width = PRODUCTS * len(rate), len(rate) + 1
-    meetings(state, a, b, time, rate, out[at : at + width])
-    meetings(state, b, a, time, rate, out[at + width : at + 2 * width])
+    at, width = PRODUCTS * len(rate), len(fine) + 1
+    meetings(state, a, b, time, fine, out[at : at + width])
+    meetings(state, b, a, time, fine, out[at + width : at + 2 * width])
 
 
 @compiled
-def read_node(state: Any, node: int, kept: Singles, out: Singles) -> None:
-    """How much the node sent and received lately, and how long its walk vectors are.  # [node_width]"""
+def read_node(state: Any, node: int, time: float, kept: Singles, fine: Floats, out: Singles) -> None:
+    """How long the node's walk vectors are, and how much it sent and received lately.  # [node_width]"""
     step1, step2, acts = state[0], state[1], state[2]
     for r in range(len(kept)):
         k = kept[r]
-        out[4 * r], out[4 * r + 1] = acts[node, 0, r] * k, acts[node, 1, r] * k
-        out[4 * r + 2] = np.sqrt(dot(step1[node, r], step1[node, r])) * k
-        out[4 * r + 3] = np.sqrt(dot(step2[node, r], step2[node, r])) * k * k
+        out[2 * r] = np.sqrt(dot(step1[node, r], step1[node, r])) * k
+        out[2 * r + 1] = np.sqrt(dot(step2[node, r], step2[node, r])) * k * k
+    at = 2 * len(kept)
+    for r in range(len(fine)):
+        k = np.float32(np.exp(-fine[r] * (time - state[3][node])))
+        for kind in range(ACTS_KEPT):
+            out[at + ACTS_KEPT * r + kind] = acts[node, kind, r] * k
 
 
 @compiled
 def compare(partner: Ints, count: Ints, other: int, side: int, token: Singles) -> None:
-    """Last three columns: is it the other endpoint; how often in this window; how often in the other's."""
+    """Columns that compare windows: is it the other endpoint; how often in this window; in the other's; rank."""
     for j in range(count[side]):
         same = across = 0
         for i in range(count[side]):
             same += partner[side, i] == partner[side, j]
         for i in range(count[1 - side]):
             across += partner[1 - side, i] == partner[side, j]
-        token[j, -3] = partner[side, j] == other
-        token[j, -2] = same
-        token[j, -1] = across
+        token[j, -WINDOW] = partner[side, j] == other
+        token[j, 1 - WINDOW] = same
+        token[j, 2 - WINDOW] = across
+        token[j, 3 - WINDOW] = j / token.shape[0]
 
 
 @compiled
-def answer(state: Any, index: Any, ends: Ints, time: float, rate: Floats, k: int, q: int, out: Any) -> None:
+def answer(
+    state: Any, index: Any, ends: Ints, time: float, rate: Floats, fine: Floats, k: int, q: int, out: Any
+) -> None:
     """Everything the state and the windows say about one pair at one time, from either end."""
-    tokens, age, event, outgoing, pair, node_x = out
+    tokens, age, event, pair, node_x = out
     codes = np.empty((2, state[0].shape[2]), np.float32)
     kept = np.empty(len(rate), np.float32)
     partner, count = np.zeros((2, k), np.int64), np.zeros(2, np.int64)
@@ -218,17 +244,17 @@ def answer(state: Any, index: Any, ends: Ints, time: float, rate: Floats, k: int
             partner[side, j] = index[2][entry]
             age[side, q, j] = time - index[4][entry]
             event[side, q, j] = index[3][entry]
-            outgoing[side, q, j] = index[5][entry]
+            tokens[side, q, j, -1] = index[5][entry]
     for side in range(2):
         other = ends[1 - side]
         write_code(other, codes[1])
         for r in range(len(rate)):
             kept[r] = np.exp(-rate[r] * (time - state[3][row_of(state, other)]))
-        read_node(state, row_of(state, other), kept, node_x[1 - side, q])
+        read_node(state, row_of(state, other), time, kept, fine, node_x[1 - side, q])
         if side == 0:
-            read_pair(state, ends[0], other, time, rate, codes, kept, pair[q])
+            read_pair(state, ends[0], other, time, rate, fine, codes, kept, pair[q])
         for j in range(count[side]):
-            read_pair(state, partner[side, j], other, time, rate, codes, kept, tokens[side, q, j])
+            read_pair(state, partner[side, j], other, time, rate, fine, codes, kept, tokens[side, q, j])
         compare(partner, count, other, side, tokens[side, q])
 
 
@@ -248,34 +274,34 @@ def undo(state: Any, log: Any, count: int) -> None:
 
 @compiled
 def read(
-    state: Any, index: Any, rate: Floats, k: int,
-    src: Ints, dst: Ints, time: Floats,
+    state: Any, index: Any, rate: Floats, fine: Floats, k: int,
+    src: Ints, dst: Ints, time: Floats, order: Ints,
     new_src: Ints, new_dst: Ints, new_time: Floats,
     out: Any,
 ) -> None:  # fmt: skip
-    """Answer pairs sorted by time, each from the state and the new events strictly before it.
+    """Answer pairs, in the order of their times, each from the state and the new events strictly before it.
 
     The caller puts the rows of the new events' nodes back; the pair table is restored here.
     """
-    codes, rates = np.empty((2, state[0].shape[2]), np.float32), len(rate)
+    codes = np.empty((2, state[0].shape[2]), np.float32)
     log = (
         np.empty(len(new_src), np.int64),
-        np.empty((len(new_src), rates), np.float32),
+        np.empty((len(new_src), len(fine)), np.float32),
         np.empty(len(new_src), np.bool_),
         np.empty(len(new_src), np.float64),
     )
     folded = 0
     ends = np.empty(2, np.int64)
-    for q in range(len(src)):
+    for q in order:
         while folded < len(new_src) and new_time[folded] < time[q]:
             a, b = new_src[folded], new_dst[folded]
             at = slot_of(state[4], a, b)
             log[0][folded], log[1][folded] = at, state[5][at]
             log[2][folded], log[3][folded] = state[4][at] == EMPTY, state[7][at]
-            add(state, a, b, new_time[folded], rate, codes)
+            add(state, a, b, new_time[folded], rate, fine, codes)
             folded += 1
         ends[0], ends[1] = src[q], dst[q]
-        answer(state, index, ends, time[q], rate, k, q, out)
+        answer(state, index, ends, time[q], rate, fine, k, q, out)
     undo(state, log, folded)
 
 

@@ -1,4 +1,4 @@
-"""The models, found by file name: a file in this folder that defines a `TemporalModel` is a model.
+"""The models, found by name: a file or package in this folder that defines a `TemporalModel` is a model.
 
 Folders named in the environment variable DSRD_MODELS (separated like PATH) are searched as well.
 """
@@ -13,12 +13,22 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
-from dsrd.config import RunConfig, overridden
+from dsrd.config import COMMON_PRESETS, RunConfig, overridden
 from dsrd.errors import DsrdError, unknown
-from dsrd.models.base import GraphSpec, NodeEncoder, TemporalModel
+from dsrd.models.base import GraphSpec, NodeEncoder, Preset, TemporalModel
 from dsrd.models.state import Snapshot, State
 
-__all__ = ["GraphSpec", "NodeEncoder", "Snapshot", "State", "TemporalModel", "create", "model_class", "names"]
+__all__ = [
+    "GraphSpec",
+    "NodeEncoder",
+    "Preset",
+    "Snapshot",
+    "State",
+    "TemporalModel",
+    "create",
+    "model_class",
+    "names",
+]
 
 __path__.extend(filter(None, os.environ.get("DSRD_MODELS", "").split(os.pathsep)))
 _PARTS = ("base", "state")
@@ -50,11 +60,19 @@ def model_class(name: str) -> type[TemporalModel]:
 
 def settings(name: str, dataset: str, preset: str, given: Mapping[str, Any]) -> Any:
     """The model's Config: its defaults, then the preset's settings for the data set, then what was given."""
-    cls = model_class(name)
-    if preset not in ("default", "published"):
-        raise unknown("preset", preset, ("default", "published"))
-    chosen = dict(cls.published.get(dataset, {})) if preset == "published" else {}
+    cls, own = model_class(name), _declared(name, preset)
+    chosen = {} if own is None else own.model
+    if preset == "published":
+        chosen = cls.published.get(dataset, {})
     return overridden(cls.Config(), {**chosen, **given}, prefix="model.")
+
+
+def _declared(name: str, preset: str) -> Preset | None:
+    """What the model declares under that name; none if it is one that every model has."""
+    presets = model_class(name).presets
+    if preset not in (*COMMON_PRESETS, *presets):
+        raise unknown("preset", preset, (*COMMON_PRESETS, *presets))
+    return presets.get(preset)
 
 
 def configured(run: RunConfig, given: Mapping[str, Any]) -> RunConfig:
@@ -64,7 +82,8 @@ def configured(run: RunConfig, given: Mapping[str, Any]) -> RunConfig:
     >>> run.model_args, run.train.epochs
     ({'window': 0.2}, 3)
     """
-    recipe = {f"train.{key}": value for key, value in model_class(run.model).recipe.items()}
+    cls, own = model_class(run.model), _declared(run.model, str(given.get("preset", run.preset)))
+    recipe = {f"train.{key}": value for key, value in (cls.recipe if own is None else own.recipe).items()}
     run = run.with_overrides({**recipe, **given})
     return replace(run, model_args=typed(run.model, run.model_args))
 

@@ -28,6 +28,15 @@ class GraphSpec:
     edge_dim: int = 0
 
 
+@dataclass(frozen=True)
+class Preset:
+    """Settings that belong together, under a name: `--preset NAME`."""
+
+    about: str  # a few words
+    model: Mapping[str, Any]  # settings of the model, over its defaults
+    recipe: Mapping[str, Any]  # how it is trained, over the published defaults
+
+
 def by_dataset(setting: str, groups: Mapping[Any, str]) -> dict[str, dict[str, Any]]:
     """Published settings that come in groups: value -> names of the data sets that have it.
 
@@ -51,7 +60,8 @@ class TemporalModel(nn.Module, ABC):
     small: ClassVar[Mapping[str, Any]] = {}  # settings that make a test quick
     skips: ClassVar[Mapping[str, str]] = {}  # conformance checks that cannot hold, each with its reason
     recipe: ClassVar[Mapping[str, Any]] = {}  # how it likes to be trained, over the published defaults
-    heads: ClassVar[tuple[str, ...]] = ("link",)  # questions `score` can answer, the default one first
+    presets: ClassVar[Mapping[str, Preset]] = {}  # further variants, by name
+    heads: tuple[str, ...] = ("link",)  # questions `score` can answer, the default one first
     exact: ClassVar[bool] = False
 
     def __init__(self, config: Any, graph: GraphSpec) -> None:

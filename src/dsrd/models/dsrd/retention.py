@@ -1,0 +1,122 @@
+"""What both states share: learned decays, the weights made from them, the block around a layer."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from dsrd.events import Events, Query
+from dsrd.graph.past import Past
+from dsrd.models.dsrd.settings import IDLE, Ablation, DSRDConfig
+from dsrd.models.state import State
+
+
+class Body(nn.Module, ABC):
+    """From a past to vectors. The state is an argument, not a part: it belongs to the model."""
+
+    heads: tuple[str, ...]  # questions that can be asked of what `represent` says
+    width: int  # of what it says
+
+    def calibrate(self, train: Events) -> None:
+        """Measure once on the training stream what the body needs to know of it."""
+
+    @abstractmethod
+    def represent(self, query: Query, past: Past, state: State) -> Tensor:
+        """What the heads see of each pair.  # [Q, width]"""
+
+    @abstractmethod
+    def embed(self, node: Tensor, time: Tensor, past: Past, state: State) -> Tensor:
+        """A vector for each node at each time.  # [n] -> [n, d]"""
+
+    @abstractmethod
+    def observe(self, events: Events, past: Past, state: State) -> None:
+        """Write events into the state."""
+
+    def learned(self) -> dict[str, Any]:
+        """The decays that had a say, by layer and head."""
+        used = {f"layer_{part.depth}": part.used() for part in self.modules() if isinstance(part, Decays)}
+        return {layer: constants for layer, constants in used.items() if constants}
+
+
+class Decays(nn.Module):
+    """lambda > 0, alpha and gamma in (0, 1), delta > 0, one of each per head; the weights that follow from them.
+
+    x is the age of an event, log(1 + dt). A layer that extends no walks has no delta.
+    """
+
+    def __init__(self, config: DSRDConfig, depth: int, extends: bool = True) -> None:
+        super().__init__()
+        self.ablate: Ablation = config.ablate
+        self.depth, heads = depth, config.heads
+        self.raw_lambda = nn.Parameter(torch.linspace(-3, 1, heads))  # heads start at different time scales
+        self.raw_alpha = nn.Parameter(torch.zeros(heads))
+        self.raw_gamma = nn.Parameter(torch.zeros(heads))
+        self.raw_delta = nn.Parameter(torch.linspace(-3, 1, heads)) if extends else None
+
+    def forward(self) -> dict[str, Tensor]:
+        """The constants, in their ranges.  # [H] each"""
+        found = {
+            "lambda": softplus(self.raw_lambda),
+            "alpha": torch.sigmoid(self.raw_alpha),
+            "gamma": torch.sigmoid(self.raw_gamma),
+        }
+        return found if self.raw_delta is None else found | {"delta": softplus(self.raw_delta)}
+
+    def gate(self) -> Tensor:
+        """gamma: the share of the state in what is read, the injection has the rest.  # [H]"""
+        gamma = torch.sigmoid(self.raw_gamma)
+        return torch.zeros_like(gamma) if self.ablate == "no_state" else gamma
+
+    def omega(self, cosine: Tensor, x: Tensor, mask: Tensor) -> Tensor:
+        """Short-term weights: sigmoid(cosine) exp(-lambda x^alpha).  # [B, H, k], [B, k], [B, k] -> [B, H, k]"""
+        weight = torch.sigmoid(cosine) * mask.unsqueeze(1)
+        if self.ablate != "no_temporal_decay":
+            learned, x = self(), x.unsqueeze(1)
+            rate, power = learned["lambda"].unsqueeze(-1), learned["alpha"].unsqueeze(-1)  # [H, 1]
+            stretched = torch.exp(power * torch.log(x + 1e-6)) * (x > 0)  # x^alpha, with a gradient at 0
+            weight = weight * torch.exp(-rate * stretched)
+        return normalised(weight)
+
+    def psi(self, x: Tensor, mask: Tensor) -> Tensor:
+        """Weights of walks that the layer extends: exp(-l delta x).  # [B, k], [B, k] -> [B, H, k]"""
+        delta = self()["delta"].unsqueeze(-1)  # [H, 1]
+        return normalised(torch.exp(-self.depth * delta * x.unsqueeze(1)) * mask.unsqueeze(1))
+
+    def used(self) -> dict[str, list[float]]:
+        """The constants that had a say."""
+        return {name: plain(value) for name, value in self().items() if name not in IDLE[self.ablate]}
+
+
+class Block(nn.Module):
+    """h + LN(out), then h + W2 gelu(W1 LN(h))."""
+
+    def __init__(self, dim: int, dropout: float, bias: bool = True) -> None:
+        super().__init__()
+        self.norm_out, self.norm_in = nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.feed = nn.Sequential(nn.Linear(dim, 4 * dim, bias), nn.GELU(), nn.Linear(4 * dim, dim, bias))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, h: Tensor, out: Tensor) -> Tensor:  # [B, dim], [B, H, dim / H] -> [B, dim]
+        h = h + self.norm_out(self.dropout(out.flatten(1)))
+        fed: Tensor = h + self.dropout(self.feed(self.norm_in(h)))
+        return fed
+
+
+def normalised(weight: Tensor) -> Tensor:
+    """Over max(sum, 1): weights that sum to 1 at most."""
+    return weight / weight.sum(-1, keepdim=True).clamp(min=1)
+
+
+def cosine(product: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    """Of queries and keys whose product is known.  # [B, H, k], [B, H, d], [B, H or 1, k, d] -> [B, H, k]"""
+    length = query.square().sum(-1, keepdim=True) * key.square().sum(-1)
+    return product * torch.rsqrt(length + 1e-12)
+
+
+def plain(value: Tensor) -> list[float]:
+    """Six figures: what a person reads and a log of every epoch can hold."""
+    return [float(f"{each:.6g}") for each in value.detach().tolist()]

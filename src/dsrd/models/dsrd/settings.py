@@ -1,0 +1,31 @@
+"""What can be set in DSRD, and which of its learned constants an ablation leaves unused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Ablation = Literal["none", "no_block", "no_temporal_decay", "no_diffusion", "no_state"]
+IDLE: Mapping[Ablation, tuple[str, ...]] = {  # constants that an ablation leaves where they started
+    "none": (),
+    "no_block": ("lambda", "alpha", "gamma", "delta"),
+    "no_temporal_decay": ("lambda", "alpha"),
+    "no_diffusion": ("delta",),
+    "no_state": ("gamma", "delta"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DSRDConfig:
+    state: Literal["walks", "dense"] = "walks"  # walks: codes of identities; dense: the paper's matrices
+    dim: int = 32  # width of tokens and embeddings
+    heads: int = 4
+    layers: int = 2
+    neighbors: int = 20  # events in a node's window
+    code_dim: int = 64  # signs in a node's code: more, and the walk counts are less noisy (walks)
+    scales: tuple[float, ...] = (1e-4, 1e-2, 1.0)  # of walks, in spans of the training stream (walks)
+    count_scales: tuple[float, ...] = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # of exact counts, likewise (walks)
+    time_dim: int = 32  # features of an age; of walks half cosines, half soft steps
+    dropout: float = 0.1
+    ablate: Ablation = "none"  # leave one part out

@@ -1,0 +1,247 @@
+"""The default state: walks in time, addressed by identity.
+
+Every node has a fixed random code made from its id, an event writes the partner's code into the state, and the
+*other endpoint's* code is the query. The equations stand in the package's docstring.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import gelu
+
+from dsrd.events import NULL, Events, Query, as_tensor
+from dsrd.graph import walks
+from dsrd.graph.past import Past
+from dsrd.models.base import GraphSpec
+from dsrd.models.dsrd.retention import Block, Body, Decays, cosine, plain
+from dsrd.models.dsrd.settings import DSRDConfig
+from dsrd.models.state import State
+
+TABLE = ("key", "met", "count", "met_last")
+FIELDS = ("step1", "step2", "acts", "last", *TABLE, "size")  # in the order of `walks`
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What state and windows say about pairs, either endpoint first; ages and counts as they are."""
+
+    tokens: Tensor  # [2, Q, k, pair + window]
+    age: Tensor  # [2, Q, k]
+    event: Tensor  # [2, Q, k]
+    pair: Tensor  # [Q, pair]
+    node: Tensor  # [2, Q, node]
+
+
+class AgeFeatures(nn.Module):
+    """Cosines and soft steps of log(1 + age)."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.rate = nn.Parameter(2 * torch.randn(dim // 2))
+        self.phase = nn.Parameter(2 * math.pi * torch.rand(dim // 2))
+        self.step: Tensor
+        self.register_buffer("step", torch.linspace(0, 16, dim - dim // 2))
+
+    def forward(self, x: Tensor) -> Tensor:  # [...] -> [..., dim]
+        x = x.unsqueeze(-1)
+        return torch.cat([torch.cos(x * self.rate + self.phase), torch.tanh(x - self.step)], dim=-1)
+
+
+class WalkLayer(nn.Module):
+    """One retentive layer: injection, retention and diffusion, in a block.
+
+    Keys are the tokens themselves: a key projection would only be absorbed by the query's.
+    """
+
+    def __init__(self, config: DSRDConfig, depth: int, pair_dim: int) -> None:
+        super().__init__()
+        dim, self.heads, self.ablate = config.dim, config.heads, config.ablate
+        self.query = nn.Linear(dim, self.heads * dim)
+        self.value = nn.Parameter(torch.randn(self.heads, dim, dim // self.heads) / math.sqrt(dim))
+        self.retain = nn.Linear(pair_dim, dim)
+        self.diffuse = nn.Parameter(torch.randn(self.heads, pair_dim, dim // self.heads) / math.sqrt(pair_dim))
+        self.decays = Decays(config, depth)
+        self.block = Block(dim, config.dropout)
+
+    def forward(self, h: Tensor, token: Tensor, z: Tensor, s: Tensor, x: Tensor, mask: Tensor) -> Tensor:
+        if self.ablate == "no_block":
+            return h
+        gamma = self.decays.gate().unsqueeze(-1)  # [H, 1]
+        out = self._injection(h, token, x, mask) * (1 - gamma)  # [B, H, d]
+        if self.ablate != "no_state":
+            out = out + self._retained(z, s, x, mask) * gamma
+        fed: Tensor = self.block(h, out)
+        return fed
+
+    def _injection(self, h: Tensor, token: Tensor, x: Tensor, mask: Tensor) -> Tensor:
+        query = self.query(h).unflatten(-1, (self.heads, -1))  # [B, H, dim]
+        product = torch.bmm(query, token.transpose(1, 2))  # [B, H, k]
+        weight = self.decays.omega(cosine(product, query, token.unsqueeze(1)), x, mask)
+        # values are linear in tokens: summing first spares a projection of every token
+        summed = torch.bmm(weight * product / math.sqrt(token.shape[-1]), token)  # [B, H, dim]
+        return torch.einsum("bhe,hed->bhd", summed, self.value)
+
+    def _retained(self, z: Tensor, s: Tensor, x: Tensor, mask: Tensor) -> Tensor:
+        kept: Tensor = self.retain(s).unflatten(-1, (self.heads, -1))  # [B, H, d]
+        if self.ablate == "no_diffusion":
+            return kept
+        return kept + torch.einsum("bhp,hpd->bhd", torch.bmm(self.decays.psi(x, mask), z), self.diffuse)
+
+
+class Walks(Body):
+    """Retentive walk states asked by the partner's identity."""
+
+    heads = ("partner", "pair")
+
+    def __init__(self, config: DSRDConfig, graph: GraphSpec, state: State) -> None:
+        super().__init__()
+        self.config = config
+        rates, fine, dim = len(config.scales), len(config.count_scales), config.dim
+        pair_dim, node_dim = walks.pair_width(rates, fine), walks.node_width(rates, fine)
+        self.width = 2 * dim + pair_dim + 2 * node_dim
+        self.age = AgeFeatures(config.time_dim)
+        token_dim = config.time_dim + pair_dim + walks.WINDOW + graph.edge_dim
+        self.token = nn.Linear(token_dim, dim)
+        self.start = nn.Linear(config.time_dim + 2 + node_dim + graph.node_dim, dim)
+        self.layers = nn.ModuleList(WalkLayer(config, depth + 1, pair_dim) for depth in range(config.layers))
+        self.rate: Tensor  # [rates], per unit of the stream's clock: of walks
+        self.register_buffer("rate", torch.ones(rates, dtype=torch.float64))
+        self.fine: Tensor  # [fine]: of exact counts
+        self.register_buffer("fine", torch.ones(fine, dtype=torch.float64))
+        _declare(state, rates, fine, config.code_dim)
+
+    def calibrate(self, train: Events) -> None:
+        """Time constants are shares of the training stream's span."""
+        span = float(train.time[-1] - train.time[0]) or 1.0
+        self.rate = 1.0 / (span * torch.tensor(self.config.scales, dtype=torch.float64))
+        self.fine = 1.0 / (span * torch.tensor(self.config.count_scales, dtype=torch.float64))
+
+    def learned(self) -> dict[str, Any]:
+        """Decays per layer and head; the time constants of the state, in the stream's clock."""
+        clocks = {"time_constants": plain(1 / self.rate), "count_time_constants": plain(1 / self.fine)}
+        return super().learned() | clocks
+
+    def embed(self, node: Tensor, time: Tensor, past: Past, state: State) -> Tensor:
+        """The node's h after the layers, nobody being the partner.
+        Asked about nobody, a state answers with the node's own past and the noise of codes alone."""
+        return self._ends(Query(node, torch.full_like(node, NULL), time), past, state)[0][0]
+
+    def represent(self, query: Query, past: Past, state: State) -> Tensor:
+        """What both heads see of each pair.  # [Q, features]"""
+        (src, dst), pair, node = self._ends(query, past, state)
+        return torch.cat([src, dst, pair, node[0], node[1]], dim=-1)
+
+    def _ends(self, query: Query, past: Past, state: State) -> tuple[Tensor, Tensor, Tensor]:
+        """Either end's h after the layers, and what the state says.  # [2, Q, dim], [Q, pair], [2, Q, node]"""
+        reading = self.read(query, past, state)
+        x = torch.log1p(reading.age)  # [2, Q, k]
+        mask = (reading.event > 0).float()
+        seen = torch.log1p(reading.tokens.clamp(min=0))  # counts of any size on one scale
+        pair, node = torch.log1p(reading.pair.clamp(min=0)), torch.log1p(reading.node.clamp(min=0))
+        if self.config.ablate == "no_state":
+            pair, node = torch.zeros_like(pair), torch.zeros_like(node)
+            seen = torch.cat([torch.zeros_like(seen[..., : -walks.WINDOW]), seen[..., -walks.WINDOW :]], dim=-1)
+        token = self._tokens(reading, x, mask, seen, past).flatten(0, 1)  # [2Q, k, dim]
+        h = self._start(query, x, mask, node, past).flatten(0, 1)  # [2Q, dim]
+        z, s = seen[..., : -walks.WINDOW].flatten(0, 1), pair.repeat(2, 1)  # [2Q, k, pair], [2Q, pair]
+        for layer in self.layers:
+            h = layer(h, token, z, s, x.flatten(0, 1), mask.flatten(0, 1))
+        return h.view(2, len(query), -1), pair, node
+
+    def _tokens(self, reading: Reading, x: Tensor, mask: Tensor, seen: Tensor, past: Past) -> Tensor:
+        token = side_by_side(self.token, self.age(x), seen, past.edge_x(reading.event))
+        return gelu(token) * mask.unsqueeze(-1)
+
+    def _start(self, query: Query, x: Tensor, mask: Tensor, node: Tensor, past: Past) -> Tensor:
+        some = mask[..., :1]  # [2, Q, 1]: is there any history
+        length = torch.log1p(mask.sum(-1, keepdim=True))
+        own = past.node_x(torch.stack([query.src, query.dst]))
+        start: Tensor = self.start(torch.cat([self.age(x[..., 0]) * some, some, length, node, own], dim=-1))
+        return start
+
+    def read(self, query: Query, past: Past, state: State) -> Reading:
+        """Ask state and windows about every pair, each at its own time; the state is left as it was."""
+        src, dst, time = (column.cpu().numpy() for column in (query.src, query.dst, query.time))
+        new = past.unobserved
+        arrays, put_back = _arrays(state, new)
+        k, count, widths = self.config.neighbors, len(src), (len(self.rate), len(self.fine))
+        tokens = np.zeros((2, count, k, walks.pair_width(*widths) + walks.WINDOW), np.float32)
+        age, event = (np.zeros((2, count, k), kind) for kind in (np.float32, np.int64))
+        pair = np.zeros((count, walks.pair_width(*widths)), np.float32)
+        node = np.zeros((2, count, walks.node_width(*widths)), np.float32)
+        out = (tokens, age, event, pair, node)
+        none = np.zeros(0, np.int64)
+        new_src, new_dst, new_time = (none, none, np.zeros(0)) if new is None else new.numpy()[:3]
+        order = np.argsort(time, kind="stable")
+        walks.read(arrays, past.index, *self._rates(), k, src, dst, time, order, new_src, new_dst, new_time, out)
+        put_back()
+        return Reading(*(as_tensor(array).to(query.src.device) for array in out))
+
+    def observe(self, events: Events, past: Past, state: State) -> None:
+        state.rows_for(torch.cat([events.src, events.dst]))
+        arrays = walks.with_room(tuple(state[name].numpy() for name in FIELDS), len(events))
+        src, dst, time = (column.cpu().numpy() for column in (events.src, events.dst, events.time))
+        walks.observe(arrays, src, dst, time, *self._rates())
+        for name, array in zip(FIELDS, arrays, strict=True):
+            state[name] = as_tensor(array)
+
+    def _rates(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        return self.rate.cpu().numpy(), self.fine.cpu().numpy()
+
+
+def side_by_side(linear: nn.Linear, *parts: Tensor) -> Tensor:
+    """`linear(torch.cat(parts, -1))` without the concatenation, which costs as much as the product."""
+    shape, start = parts[0].shape[:-1], 0
+    total: Tensor = linear.bias
+    for part in parts:
+        columns = linear.weight[:, start : start + part.shape[-1]]
+        total = torch.addmm(total, part.flatten(0, -2), columns.t())
+        start += part.shape[-1]
+    return total.view(*shape, -1)
+
+
+def _arrays(state: State, new: Events | None) -> tuple[tuple[Any, ...], Callable[[], None]]:
+    """The state as arrays with room for new events, and what undoes their effect on the rows of nodes."""
+    arrays = tuple(state[name].numpy() for name in FIELDS)
+    if new is None or not len(new):
+        return arrays, lambda: None
+    node = np.unique(np.concatenate(new.numpy()[:2]))
+    if node[-1] >= len(arrays[walks.LAST]):  # somebody nobody has a row for yet: work on a copy
+        more = node[-1] + 1 - len(arrays[walks.LAST])
+        rows = (np.concatenate([a, np.zeros((more, *a.shape[1:]), a.dtype)]) for a in arrays[: walks.KEY])
+        arrays = (*rows, *arrays[walks.KEY :])
+    arrays = walks.with_room(arrays, len(new))
+    kept = [array[node] for array in arrays[: walks.KEY]]
+
+    def put_back() -> None:
+        for array, rows in zip(arrays, kept, strict=False):
+            array[node] = rows
+
+    return arrays, put_back
+
+
+def _declare(state: State, rates: int, fine: int, width: int) -> None:
+    shapes = {"step1": (rates, width), "step2": (rates, width), "acts": (walks.ACTS_KEPT, fine)}
+    for name, shape in shapes.items():
+        state.declare(name, partial(_rows, shape), per_node=True)
+    state.declare("last", partial(_rows, (), dtype=torch.float64), per_node=True)
+    for column, name in enumerate(TABLE):
+        state.declare(name, partial(_empty_column, column, fine))
+    state.declare("size", lambda _: torch.zeros(1, dtype=torch.int64))
+
+
+def _rows(shape: tuple[int, ...], rows: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.zeros(rows, *shape, dtype=dtype)
+
+
+def _empty_column(column: int, rates: int, _: int) -> Tensor:
+    return as_tensor(walks.empty_table(1024, rates)[column])

@@ -1,0 +1,38 @@
+"""Presets: settings and a recipe under one name."""
+
+from __future__ import annotations
+
+import pytest
+
+from dsrd.config import RunConfig, TrainConfig
+from dsrd.errors import DsrdError
+from dsrd.models import configured, model_class, names, settings
+
+DECLARED = [(name, preset) for name in names() for preset in model_class(name).presets]
+
+
+@pytest.mark.parametrize(("name", "preset"), DECLARED)
+def test_a_preset_sets_model_and_recipe_and_gives_way_to_what_was_asked(name: str, preset: str) -> None:
+    declared = model_class(name).presets[preset]
+    config = settings(name, "uci", preset, {})
+    assert all(getattr(config, key) == value for key, value in declared.model.items())
+    run = configured(RunConfig(dataset="uci", model=name), {"preset": preset})
+    assert run.preset == preset
+    assert run.train == TrainConfig(**declared.recipe)  # nothing of the model's own recipe
+    assert configured(RunConfig(dataset="uci", model=name, preset=preset), {}) == run
+    asked = configured(run, {"train.epochs": "3", "model.dropout": "0.5"})
+    assert (asked.train.epochs, settings(name, "uci", preset, asked.model_args).dropout) == (3, 0.5)
+
+
+def test_some_model_declares_one() -> None:
+    assert DECLARED
+
+
+@pytest.mark.parametrize("name", ["edgebank", DECLARED[0][0]])
+def test_an_unknown_preset_is_refused_with_the_nearest(name: str) -> None:
+    for refuse in (
+        lambda: settings(name, "uci", "publishd", {}),
+        lambda: configured(RunConfig(dataset="uci", model=name), {"preset": "publishd"}),
+    ):
+        with pytest.raises(DsrdError, match="unknown preset 'publishd'; did you mean 'published'"):
+            refuse()

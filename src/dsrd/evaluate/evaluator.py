@@ -14,7 +14,7 @@ from dsrd.config import EvaluateConfig
 from dsrd.data.dataset import Dataset, digest_of
 from dsrd.data.split import Split, split
 from dsrd.evaluate import metrics
-from dsrd.evaluate.protocol import Pass, Protocol, passes
+from dsrd.evaluate.protocol import Pass, Protocol, arriving, passes
 from dsrd.events import Events, Query
 from dsrd.graph.negatives import NoNegativeError, candidates, negatives
 from dsrd.graph.past import Past
@@ -60,6 +60,7 @@ class Drawn:
     """The negatives of one pass, by strategy, and the batches its metrics average over."""
 
     events: Pass
+    meanwhile: Events  # what the state of an exact model takes in on the way
     against: Mapping[str, Query]  # one negative per event
     batch: int
     ranked: Tensor | None  # [E, candidates] wrong targets
@@ -93,7 +94,8 @@ def draw(
     ranked = None
     if config.candidates and len(each.events):
         ranked = candidates(each.events, each.pool, count=config.candidates, seed=each.seed)
-    return Drawn(each, against, batch, ranked)
+    meanwhile = each.meanwhile if config.known == "all" else each.events
+    return Drawn(each, meanwhile, against, batch, ranked)
 
 
 @dataclass(frozen=True)
@@ -122,8 +124,9 @@ def score_pass(
     positive = {strategy: torch.empty(len(events)) for strategy in drawn.against}
     negative = {strategy: torch.empty(len(events)) for strategy in drawn.against}
     ranked = torch.empty(len(events), width) if width else None
-    for flush in rules.flushes(events, batch_size, exact=model.exact or model.stateless):
-        now = past.during(events[flush])
+    flushes = rules.flushes(events, batch_size, exact=model.exact or model.stateless)
+    for flush, arrived in arriving(events, drawn.meanwhile if model.exact else events, flushes):
+        now = past.during(arrived)
         for start in range(flush.start, flush.stop, batch_size):
             rows = slice(start, min(start + batch_size, flush.stop))
             true = events[rows].query()
@@ -134,7 +137,7 @@ def score_pass(
                     positive[strategy][rows], negative[strategy][rows] = found[0], wrong
             if ranked is not None and drawn.ranked is not None:
                 ranked[rows] = _one_against_many(model, true, drawn.ranked[rows], now)
-        model.observe(events[flush].to(model.device), past)
+        model.observe(arrived.to(model.device), past)
         progress(f"{drawn.events.name}: scoring", flush.stop, len(events))
     return Scores(positive, negative, ranked)
 
@@ -196,6 +199,8 @@ def evaluate(
     past = task.full_past.to(model.device)
     if "val" not in snapshots:
         model.state.restore(snapshots["train"])
+        catch_up(model, task, rules, config, progress)
+        snapshots["train"] = model.state.snapshot()
         observe_all(model, task.split.val, past, rules, config.batch_size, progress)
         snapshots["val"] = model.state.snapshot()
     for each in task.passes.values():
@@ -213,6 +218,17 @@ def evaluate(
         results[each.part][each.setting] = measure(drawn, scores)
         digests[each.name] = drawn.digest
     return results, digests
+
+
+def catch_up(
+    model: TemporalModel, task: Task, rules: Protocol, config: EvaluateConfig, progress: Progress = silent
+) -> None:
+    """Give an exact model the state of every event before validation: training withheld some nodes' events."""
+    if model.exact and config.known == "all":
+        model.eval()
+        model.state.reset()
+        before = task.split.full[: len(task.split.full) - len(task.split.val) - len(task.split.test)]
+        observe_all(model, before, task.full_past.to(model.device), rules, config.batch_size, progress)
 
 
 @torch.no_grad()

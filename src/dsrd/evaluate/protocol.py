@@ -3,11 +3,15 @@
 `dyglib` is the published protocol: state takes in a batch of 200 events at a time, even when the next batch lies
 at the same timestamp. `strict` lets nothing at or after t reach a score at t, and every event before t count; its
 scores do not depend on the batch size.
+
+Neighbour look-ups see every earlier event of the stream in evaluation, those of withheld nodes included. The state
+of a published model does not: it has seen the training events and what a pass walks through. An *exact* model's
+state is the one that the look-ups speak of: it holds every event before t.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -15,7 +19,7 @@ import numpy as np
 
 from dsrd.data.split import Split
 from dsrd.errors import unknown
-from dsrd.events import Events
+from dsrd.events import Events, as_tensor
 
 Setting = Literal["transductive", "inductive"]
 
@@ -28,6 +32,7 @@ class Pass:
     part: Literal["val", "test"]
     setting: Setting
     events: Events
+    meanwhile: Events  # everything that happens in its time, `events` among it
     pool: Events  # what negatives are drawn from
     seed: int  # of the negatives
     last_observed: float  # pairs up to here are not inductive negatives
@@ -39,10 +44,10 @@ def passes(split: Split) -> list[Pass]:
     """The four evaluation passes of the published protocol."""
     trained, validated = float(split.train.time[-1]), float(split.val.time[-1])
     return [
-        Pass("val", "val", "transductive", split.val, split.full, 0, trained, "train", leaves="val"),
-        Pass("val/new", "val", "inductive", split.val_new, split.val_new, 1, trained, "train"),
-        Pass("test", "test", "transductive", split.test, split.full, 2, validated, "val"),
-        Pass("test/new", "test", "inductive", split.test_new, split.test_new, 3, validated, "val"),
+        Pass("val", "val", "transductive", split.val, split.val, split.full, 0, trained, "train", leaves="val"),
+        Pass("val/new", "val", "inductive", split.val_new, split.val, split.val_new, 1, trained, "train"),
+        Pass("test", "test", "transductive", split.test, split.test, split.full, 2, validated, "val"),
+        Pass("test/new", "test", "inductive", split.test_new, split.test, split.test_new, 3, validated, "val"),
     ]
 
 
@@ -101,3 +106,23 @@ def aligned(events: Events, size: int) -> Iterator[slice]:
         end = int(ends[np.searchsorted(ends, min(start + size, len(time)))])
         yield slice(start, end)
         start = end
+
+
+def arriving(events: Events, meanwhile: Events, flushes: Iterable[slice]) -> Iterator[tuple[slice, Events]]:
+    """Each piece of `events` with what is taken in along with it: of all that happens meanwhile, every earlier
+    event, and of the piece's last moment the piece's own.
+
+    >>> stream = Events.from_numpy([1, 2, 3, 4, 5], [9] * 5, [0.0, 1.0, 1.0, 1.0, 2.0])
+    >>> few = stream[as_tensor(np.array([2, 4]))]
+    >>> [arrived.src.tolist() for _, arrived in arriving(few, stream, [slice(0, 1), slice(1, 2)])]
+    [[1, 3], [2, 4, 5]]
+    """
+    order = np.argsort(meanwhile.id.numpy(), kind="stable")
+    row = order[np.searchsorted(meanwhile.id.numpy(), events.id.numpy(), sorter=order)]  # of each event
+    waiting, seen = np.ones(len(meanwhile), np.bool_), 0
+    for flush in flushes:
+        earlier = int(np.searchsorted(meanwhile.time.numpy(), float(events.time[flush.stop - 1])))
+        own = row[flush]
+        found = np.union1d(np.flatnonzero(waiting[seen:earlier]) + seen, own[waiting[own]])
+        waiting[found], seen = False, earlier
+        yield flush, meanwhile[as_tensor(found)]

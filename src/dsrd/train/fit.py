@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dsrd.config import EvaluateConfig, RunConfig
 from dsrd.errors import DsrdError
-from dsrd.evaluate.evaluator import Progress, Task, draw, measure, score_pass, silent
+from dsrd.evaluate.evaluator import Progress, Task, catch_up, draw, measure, score_pass, silent
 from dsrd.evaluate.protocol import Protocol, protocol
 from dsrd.files import leftovers, locked, write_json, write_text
 from dsrd.graph.negatives import TrainingNegatives
@@ -231,6 +231,7 @@ class Fit:
         past = self.task.full_past.to(self.model.device)
         size = self.run.evaluate.batch_size
         label = f"{self._label()} validation"
+        catch_up(self.model, self.task, self.rules, self.run.evaluate)
         scores = score_pass(
             self.model,
             self.validation,

@@ -148,7 +148,7 @@ class NaiveTGN:
     def embed(self, node: int, time: float, layer: int) -> Tensor:
         if layer == 0:
             return self.start(node)
-        attention, merge = self.model.attention[layer - 1], self.model.merge[layer - 1]
+        attention, merge = self.model.reader.attention[layer - 1], self.model.reader.merge[layer - 1]
         own = torch.cat([self.embed(node, time, layer - 1), cosine(self.model, 0.0)])
         near = history(self.data, node, time)[-self.model.config.neighbors :]
         read = torch.zeros_like(attention.mix.bias[: attention.heads * attention.head_dim])

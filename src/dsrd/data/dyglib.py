@@ -15,8 +15,8 @@ from dsrd.errors import DsrdError
 
 PREFIX = "ml_"
 COLUMNS = ("u", "i", "ts", "label", "idx")
-JODIE = "user_id"
-"""First name in the header of files that follow the JODIE data sets; the last one stands for all features."""
+USER_ITEM = "user_id"
+"""First name in the header of raw files of users and items; the last one stands for all features."""
 
 
 def parts(path: Path) -> tuple[Path, Path, Path, Path]:
@@ -36,7 +36,7 @@ def name_of(path: Path) -> str:
 
 def looks_raw(head: Head) -> bool:
     """Raw files have a header with one name for all features, or no names for them at all."""
-    return head.fields > len(head.names) or head.names[0] == JODIE
+    return head.fields > len(head.names) or head.names[0] == USER_ITEM
 
 
 def read_processed(path: Path, bipartite: bool | None) -> Dataset:
@@ -88,7 +88,7 @@ def read_raw(path: Path, bipartite: bool | None) -> Dataset:
     src = values.integers(table[first], "user (field 1)", origin, least=0) + 1
     dst = values.integers(table[second], "item (field 2)", origin, least=0) + 1
     if bipartite is None:
-        bipartite = head.names[0] == JODIE
+        bipartite = head.names[0] == USER_ITEM
     edge_x = np.zeros((len(src) + 1, len(features)), dtype=np.float32)  # [E + 1, d]
     for j, feature in enumerate(features):
         edge_x[1:, j] = values.numbers(table[feature], f"feature {j} (field {j + 5})", origin)

@@ -53,6 +53,11 @@ class Past:
         """(start, length, node, event, time, outgoing) for compiled look-ups; see `kernels`."""
         return self._index
 
+    @property
+    def seed(self) -> int:
+        """What random choices depend on, beside the question."""
+        return self._seed
+
     def seeded(self, seed: int) -> Past:
         """The same index with other random choices."""
         other = copy(self)

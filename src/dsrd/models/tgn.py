@@ -22,16 +22,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from dsrd.events import Events
 from dsrd.graph.past import Past, Sampling
 from dsrd.models.base import GraphSpec, NodeEncoder, by_dataset
-from dsrd.nn.attention import Merge, TemporalAttention
-from dsrd.nn.memory import GRU, MessageMemory, last_messages
+from dsrd.nn.memory import GRU, LastMessage, MemoryAttention, MessageMemory
 from dsrd.nn.time import CosineTime
 
 
@@ -43,7 +41,7 @@ class TGNConfig:
     heads: int = 2
     dim: int = 172  # width of memory and embeddings; features are padded to it
     time_dim: int = 100
-    last_message: Literal["time", "role"] = "time"  # see Fidelity
+    last_message: LastMessage = "time"  # see Fidelity
     attend_padding: bool = False  # see Fidelity
     dropout: float = 0.1
 
@@ -78,58 +76,22 @@ class TGN(NodeEncoder):
         mail_dim = 2 * dim + config.time_dim + graph.edge_dim
         cell = GRU([2 * dim + config.time_dim + dim], dim)  # dim columns are kept for edge features, as published
         self.memory = MessageMemory(self.state, cell, dim, mail_dim)
-        self.attention = nn.ModuleList(
-            TemporalAttention(dim, dim, config.time_dim, config.heads, config.dropout, config.attend_padding)
-            for _ in range(config.layers)
+        self.reader = MemoryAttention(
+            dim,
+            config.time_dim,
+            neighbors=config.neighbors,
+            sampling=config.sampling,
+            layers=config.layers,
+            heads=config.heads,
+            dropout=config.dropout,
+            attend_padding=config.attend_padding,
         )
-        self.merge = nn.ModuleList(Merge([dim + config.time_dim, dim], dim, dim) for _ in range(config.layers))
 
     def encode(self, node: Tensor, time: Tensor, past: Past) -> Tensor:
-        return self._embed(node, time, past, self.config.layers)
-
-    def _embed(self, node: Tensor, time: Tensor, past: Past, layer: int) -> Tensor:
-        if layer == 0:
-            return self._start(node, past)
-        links = past.sample(self.config.sampling, node, time, self.config.neighbors)
-        shape = links.node.shape  # [Q, k]
-        if layer == 1:
-            # one read of the memory for the nodes and all their neighbours: a neighbour of many is read once
-            both = self._start(torch.cat([node, links.node.reshape(-1)]), past)
-            own, there = both[: len(node)], both[len(node) :].view(*shape, -1)
-            start = own
-        else:
-            own = self._embed(node, time, past, layer - 1)
-            there = self._embed(links.node.reshape(-1), links.time.reshape(-1), past, layer - 1).view(*shape, -1)
-            start = self._start(node, past)
-        now = self.time(torch.zeros_like(time))
-        age = self.time(time.unsqueeze(1) - links.time)
-        edge = past.edge_x(links.event)
-        read = self.attention[layer - 1](own, now, there, age, edge, links.mask)
-        embedded: Tensor = self.merge[layer - 1](read, start)
+        embedded: Tensor = self.reader(
+            node, time, past, lambda node: self.memory.recall(self.state, node, past), self.time
+        )
         return embedded
 
-    def _start(self, node: Tensor, past: Past) -> Tensor:
-        distinct, where = torch.unique(node, return_inverse=True)
-        memory, _ = self.memory.read(self.state, distinct)
-        x = past.node_x(distinct)
-        if x.shape[-1]:
-            memory = memory + nn.functional.pad(x, (0, self.dim - x.shape[-1]))
-        return memory[where]
-
-    @torch.no_grad()
     def observe(self, events: Events, past: Past) -> None:
-        node, event, sent = last_messages(events.src, events.dst, by=self.config.last_message)
-        memory, last = self.memory.read(self.state, node)
-        self.memory.commit(self.state, node, memory, last)
-        partner = torch.where(sent, events.dst[event], events.src[event])
-        time = events.time[event]
-        mail = torch.cat(
-            [
-                memory,
-                memory[torch.searchsorted(node, partner)],
-                self.time(time - last),
-                past.edge_x(events.id[event]),
-            ],
-            dim=-1,
-        )  # [n, mail_dim]
-        self.memory.post(self.state, node, mail, time)
+        self.memory.exchange(self.state, events, past, self.config.last_message, self.time)

@@ -38,14 +38,19 @@ class TemporalAttention(nn.Module):
     ) -> Tensor:  # [Q, n], [Q, t], [Q, k, n], [Q, k, t], [Q, k, e], [Q, k] -> [Q, n + t]
         own = torch.cat([node, now], dim=-1)  # [Q, n + t]
         query = self.query(own).unflatten(-1, (self.heads, self.head_dim))  # [Q, h, d]
-        key = self.key(there, age, edge).unflatten(-1, (self.heads, self.head_dim))  # [Q, k, h, d]
-        value = self.value(there, age, edge).unflatten(-1, (self.heads, self.head_dim))  # [Q, k, h, d]
-        logits = torch.einsum("qhd,qkhd->qhk", query, key) / math.sqrt(self.head_dim)
+        # with one query per row, mapping the query back and the sum forth spares mapping all k neighbours
+        met = torch.cat([there, age, edge], dim=-1)  # [Q, k, w]
+        key, value = (
+            part.columns(there, age, edge).view(self.heads, self.head_dim, met.shape[-1])  # [h, d, w]
+            for part in (self.key, self.value)
+        )
+        probe = torch.einsum("qhd,hdw->qhw", query, key) / math.sqrt(self.head_dim)
+        logits = torch.bmm(probe, met.transpose(1, 2))  # [Q, h, k]
         logits = logits.masked_fill(~mask.unsqueeze(1), -1e10)
-        weight = self.dropout(logits.softmax(dim=-1))  # [Q, h, k]
+        weight = self.dropout(logits.softmax(dim=-1))
         if not self.attend_padding:
             weight = weight * mask.unsqueeze(1)
-        read = torch.einsum("qhk,qkhd->qhd", weight, value).flatten(1)  # [Q, h * d]
+        read = torch.einsum("qhw,hdw->qhd", torch.bmm(weight, met), value).flatten(1)  # [Q, h * d]
         mixed: Tensor = self.norm(self.dropout(self.mix(read)) + own)
         return mixed
 

@@ -31,8 +31,12 @@ class BlockLinear(nn.Module):
 
     def forward(self, *blocks: Tensor) -> Tensor:
         """One product over the columns that exist.  # [..., width_i] each -> [..., out_dim]"""
-        columns, start = [], 0
+        return nn.functional.linear(torch.cat(blocks, -1), self.columns(*blocks), self.bias)
+
+    def columns(self, *blocks: Tensor) -> Tensor:
+        """The weights of the columns that exist.  # [out_dim, sum of the blocks' widths]"""
+        found, start = [], 0
         for width, block in zip(self.widths, blocks, strict=True):
-            columns.append(self.weight[:, start : start + block.shape[-1]])
+            found.append(self.weight[:, start : start + block.shape[-1]])
             start += width
-        return nn.functional.linear(torch.cat(blocks, -1), torch.cat(columns, -1), self.bias)
+        return torch.cat(found, -1)

@@ -8,13 +8,20 @@ is cut from the graph after every batch.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from dsrd.events import Events
+from dsrd.graph.past import Past, Sampling
 from dsrd.models.state import State
+from dsrd.nn.attention import Merge, TemporalAttention
 from dsrd.nn.linear import BlockLinear
+
+LastMessage = Literal["time", "role"]
+"""Which of a node's messages in a batch is kept: the last in time, or in the public code's list of roles."""
 
 
 class GRU(nn.Module):
@@ -24,8 +31,7 @@ class GRU(nn.Module):
         super().__init__()
         self.input = BlockLinear(widths, 3 * dim)
         self.hidden = nn.Linear(dim, 3 * dim)
-        for parameter in self.parameters():
-            nn.init.uniform_(parameter, -1 / math.sqrt(dim), 1 / math.sqrt(dim))
+        _spread(self, dim)
 
     def forward(self, *blocks: Tensor, h: Tensor) -> Tensor:  # [n, width_i] each, [n, dim] -> [n, dim]
         x_reset, x_update, x_new = self.input(*blocks).chunk(3, dim=-1)
@@ -33,6 +39,25 @@ class GRU(nn.Module):
         update = torch.sigmoid(x_update + h_update)
         new = torch.tanh(x_new + torch.sigmoid(x_reset + h_reset) * h_new)
         return (1 - update) * new + update * h
+
+
+class RNN(nn.Module):
+    """A plain recurrent unit whose input is given in blocks; equal to `nn.RNNCell` on their concatenation."""
+
+    def __init__(self, widths: list[int], dim: int) -> None:
+        super().__init__()
+        self.input = BlockLinear(widths, dim)
+        self.hidden = nn.Linear(dim, dim)
+        _spread(self, dim)
+
+    def forward(self, *blocks: Tensor, h: Tensor) -> Tensor:  # [n, width_i] each, [n, dim] -> [n, dim]
+        return torch.tanh(self.input(*blocks) + self.hidden(h))
+
+
+def _spread(cell: nn.Module, dim: int) -> None:
+    """Weights drawn as torch draws those of its recurrent cells."""
+    for parameter in cell.parameters():
+        nn.init.uniform_(parameter, -1 / math.sqrt(dim), 1 / math.sqrt(dim))
 
 
 class MessageMemory(nn.Module):
@@ -61,6 +86,15 @@ class MessageMemory(nn.Module):
             last = torch.where(mailed, state["mail_time"][row], last)
         return memory, last
 
+    def recall(self, state: State, node: Tensor, past: Past) -> Tensor:
+        """Memory plus node features, padded to its width, of nodes that may repeat.  # [n] -> [n, dim]"""
+        distinct, where = torch.unique(node, return_inverse=True)
+        memory, _ = self.read(state, distinct)
+        x = past.node_x(distinct)
+        if x.shape[-1]:
+            memory = memory + nn.functional.pad(x, (0, memory.shape[-1] - x.shape[-1]))
+        return memory.index_select(0, where)
+
     def commit(self, state: State, node: Tensor, memory: Tensor, last: Tensor) -> None:
         """Keep what was read of these (distinct) nodes; their mail is used up."""
         row = state.rows_for(node)
@@ -75,8 +109,91 @@ class MessageMemory(nn.Module):
         state["mail_time"][row] = time
         state["mailed"][row] = True
 
+    @torch.no_grad()
+    def exchange(
+        self,
+        state: State,
+        events: Events,
+        past: Past,
+        by: LastMessage,
+        clock: nn.Module,
+        heard: Callable[[Tensor, Tensor], Tensor] | None = None,
+    ) -> None:
+        """Commit what the endpoints of these events remember, then leave each the mail of its last event.
 
-def last_messages(src: Tensor, dst: Tensor, by: Literal["time", "role"]) -> tuple[Tensor, Tensor, Tensor]:
+        Mail is `[own memory || what is heard of the partner || time since the memory's || edge features]`.
+        `heard(partner, time)` is the partner's memory unless given.
+        """
+        node, event, sent = last_messages(events.src, events.dst, by)
+        memory, last = self.read(state, node)
+        self.commit(state, node, memory, last)
+        partner = torch.where(sent, events.dst[event], events.src[event])
+        time = events.time[event]
+        other = memory[torch.searchsorted(node, partner)] if heard is None else heard(partner, time)
+        mail = torch.cat(
+            [memory, other, clock(time - last), past.edge_x(events.id[event])], dim=-1
+        )  # [n, mail_dim]
+        self.post(state, node, mail, time)
+
+
+class MemoryAttention(nn.Module):
+    """Embeds nodes at times: attention over their interactions, starting from memory plus node features."""
+
+    def __init__(
+        self,
+        dim: int,
+        time_dim: int,
+        *,
+        neighbors: int,
+        sampling: Sampling,
+        layers: int,
+        heads: int,
+        dropout: float,
+        attend_padding: bool,
+    ) -> None:
+        super().__init__()
+        self.neighbors, self.sampling, self.layers = neighbors, sampling, layers
+        self.attention = nn.ModuleList(
+            TemporalAttention(dim, dim, time_dim, heads, dropout, attend_padding) for _ in range(layers)
+        )
+        self.merge = nn.ModuleList(Merge([dim + time_dim, dim], dim, dim) for _ in range(layers))
+
+    def forward(
+        self, node: Tensor, time: Tensor, past: Past, start: Callable[[Tensor], Tensor], clock: nn.Module
+    ) -> Tensor:
+        """`start(node)` is what a node is before any layer; `clock` encodes ages.  # [Q] -> [Q, dim]"""
+        return self._embed(node, time, past, start, clock, self.layers)
+
+    def _embed(
+        self,
+        node: Tensor,
+        time: Tensor,
+        past: Past,
+        start: Callable[[Tensor], Tensor],
+        clock: nn.Module,
+        layer: int,
+    ) -> Tensor:
+        if layer == 0:
+            return start(node)
+        links = past.sample(self.sampling, node, time, self.neighbors)
+        shape = links.node.shape  # [Q, k]
+        if layer == 1:
+            # one read of the memory for the nodes and all their neighbours: a neighbour of many is read once
+            both = start(torch.cat([node, links.node.reshape(-1)]))
+            own, there = both[: len(node)], both[len(node) :].view(*shape, both.shape[-1])
+            first = own
+        else:
+            own = self._embed(node, time, past, start, clock, layer - 1)
+            before = self._embed(links.node.reshape(-1), links.time.reshape(-1), past, start, clock, layer - 1)
+            there = before.view(*shape, before.shape[-1])
+            first = start(node)
+        now, age = clock(torch.zeros_like(time)), clock(time.unsqueeze(1) - links.time)
+        read = self.attention[layer - 1](own, now, there, age, past.edge_x(links.event), links.mask)
+        embedded: Tensor = self.merge[layer - 1](read, first)
+        return embedded
+
+
+def last_messages(src: Tensor, dst: Tensor, by: LastMessage) -> tuple[Tensor, Tensor, Tensor]:
     """Each endpoint of a batch once, with its last event and whether it was that event's source.
 
     `by="role"` lets any message received as a target win over all sent as a source, as the public code does.

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-
-class FeedForward(nn.Sequential):
-    """Linear, GELU, linear, with dropout after each."""
-
-    def __init__(self, dim: int, factor: float, dropout: float) -> None:
-        hidden = max(1, int(factor * dim))
-        super().__init__(
-            nn.Linear(dim, hidden), nn.GELU(), nn.Dropout(dropout), nn.Linear(hidden, dim), nn.Dropout(dropout)
-        )
+from dsrd.nn.feed import FeedForward
 
 
 class MixerBlock(nn.Module):
@@ -33,7 +25,16 @@ class MixerBlock(nn.Module):
         self.channel_mix = FeedForward(channels, channel_factor, dropout)
 
     def forward(self, x: Tensor) -> Tensor:  # [Q, tokens, channels]
-        by_channel = x.transpose(1, 2)  # [Q, channels, tokens]
-        x = x + self.token_mix(self.token_norm(by_channel)).transpose(1, 2)
+        x = self._tokens_mixed(x)
         mixed: Tensor = x + self.channel_mix(self.channel_norm(x))
+        return mixed
+
+    def mean(self, x: Tensor) -> Tensor:
+        """self(x).mean(dim=1), cheaper: for the last block.  # [Q, tokens, channels] -> [Q, channels]"""
+        x = self._tokens_mixed(x)
+        return x.mean(dim=1) + self.channel_mix.pooled(self.channel_norm(x), lambda rows: rows.mean(dim=1))
+
+    def _tokens_mixed(self, x: Tensor) -> Tensor:
+        by_channel = x.transpose(1, 2)  # [Q, channels, tokens]
+        mixed: Tensor = x + self.token_mix(self.token_norm(by_channel)).transpose(1, 2)
         return mixed

@@ -191,13 +191,18 @@ def _summary(config: type[Any]) -> str:
 def results_page() -> str:
     """Mean test results of every model, data set and protocol in `results`, a row for each head."""
     runs: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    nodes: list[dict[str, Any]] = []
     for file in sorted((HERE.parent / "results").glob("*.jsonl")):
         for record in map(json.loads, file.read_text(encoding="utf-8").splitlines()):
+            if record.get("task") == "node":
+                nodes.append(record)
+                continue
             for head, found in _heads(record):
                 for setting, values in found.items():
-                    model = label(record["model"], record["preset"])
-                    row = (record["dataset"], record["protocol"], setting, model, head)
+                    row = (record["dataset"], record["protocol"], setting, _model(record), head)
                     runs.setdefault(row, []).append(values)
+    published = json.loads((HERE / "best_published.json").read_text(encoding="utf-8"))
+    best = {(each["dataset"], each["setting"]): each["best"] for each in published["cells"]}
     lines = [
         "# Results",
         "",
@@ -206,21 +211,54 @@ def results_page() -> str:
         "were run, with the standard deviation of AP where there are several. Each record holds its settings, and "
         "so the command: `dsrd train --dataset D --model M --seed S --protocol P` with them, or `dsrd evaluate` "
         "for a model that learns nothing.",
+        "",
+        f"*best published*: {published['source']}. Measured under dyglib.",
+        "",
+        "*published view*: the same weights, their state held to what published states know "
+        "(`evaluate.known=trained`, see [protocol.md](protocol.md)).",
     ]
     for place in sorted({key[:3] for key in runs}):
-        lines += [
-            "",
-            f"## {place[0]}, {place[1]}, {place[2]} setting",
-            "",
-            "| model | seeds | " + " | ".join(KINDS) + " |",
-        ]
-        lines.append("| --- | --- |" + " --- |" * len(KINDS))
+        lines += ["", f"## {place[0]}, {place[1]}, {place[2]} setting", ""]
+        lines += ["| model | seeds | " + " | ".join(KINDS) + " |", "| --- | --- |" + " --- |" * len(KINDS)]
         for key, seeds in sorted(runs.items(), key=lambda item: item[0]):
             if key[:3] == place:
                 name = key[3] if key[4] in ("", "link") else f"{key[3]} ({key[4]})"
                 cells = " | ".join(_cell([values.get(kind) for values in seeds]) for kind in KINDS)
                 lines.append(f"| {name} | {len(seeds)} | {cells} |")
-    return "\n".join(lines) + "\n"
+        if place[1] == "dyglib" and (place[0], place[2]) in best:
+            lines.append(f"| *best published* | 5 | {' | '.join(_best(best[place[0], place[2]]))} |")
+    return "\n".join([*lines, *_node_results(nodes)]) + "\n"
+
+
+def _model(record: Mapping[str, Any]) -> str:
+    view = ", published view" if record["config"]["evaluate"].get("known") == "trained" else ""
+    return label(record["model"], record["preset"]) + view
+
+
+def _best(cells: Mapping[str, Mapping[str, list[Any]]]) -> Iterator[str]:
+    for kind in KINDS:
+        (ap, who), (auc, other) = cells[kind]["ap"], cells[kind]["auc"]
+        yield f"{ap:.2f} / {auc:.2f} ({who if who == other else f'{who}, {other}'})"
+
+
+def _node_results(records: list[dict[str, Any]]) -> list[str]:
+    """Classification of nodes, a line for each record."""
+    if not records:
+        return []
+    rows = []
+    for record in records:
+        found = record["results"]["test"]
+        for name, part in [("", found), *found.get("classes", {}).items()]:
+            auc, auprc = (
+                f"{part[figure]:.2f} ({part[f'{figure}_low']:.2f} to {part[f'{figure}_high']:.2f})"
+                for figure in ("auc", "auprc")
+            )
+            kind = name or ("mean of classes" if "classes" in found else "positive")
+            row = [record["dataset"], label(record["model"], record["preset"]), record["training"]]
+            rows.append([*row, str(record["seed"]), kind, auc, auprc, f"{part['auprc_factor']:.2f}"])
+    columns = ["data set", "model", "training", "seed", "class", "ROC-AUC", "AUPRC", "over chance"]
+    about = "Test, in percent, with 95 % bootstrap intervals; how it is asked: [classify.md](classify.md)."
+    return ["", "## Classification of nodes", "", about, "", table(columns, rows).rstrip("\n")]
 
 
 def _heads(record: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -21,7 +21,8 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dsrd.bench.predict import predict
+    from dsrd.bench.embed import embed
+    from dsrd.bench.predict import predict, top_partners
     from dsrd.config import RunConfig
     from dsrd.data.convert import from_frame
     from dsrd.data.dataset import Dataset
@@ -60,6 +61,7 @@ __all__ = [
     "Task",
     "TemporalModel",
     "create",
+    "embed",
     "evaluate_model",
     "from_frame",
     "load",
@@ -69,6 +71,7 @@ __all__ = [
     "predict",
     "split",
     "synth",
+    "top_partners",
 ]
 
 _HOME = {
@@ -89,6 +92,7 @@ _HOME = {
     "Task": "evaluate.evaluator:Task",
     "TemporalModel": "models:TemporalModel",
     "create": "models:create",
+    "embed": "bench.embed:embed",
     "evaluate_model": "evaluate.evaluator:evaluate",
     "from_frame": "data.convert:from_frame",
     "load": "data.read:load",
@@ -98,6 +102,7 @@ _HOME = {
     "predict": "bench.predict:predict",
     "split": "data.split:split",
     "synth": "data.synthetic:synth",
+    "top_partners": "bench.predict:top_partners",
 }
 
 

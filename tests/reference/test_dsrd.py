@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -45,6 +46,10 @@ def make_model(data: Dataset, **settings: Any) -> Any:
     return model.eval()
 
 
+def squashed(x: Tensor) -> Tensor:
+    return torch.where(x < 0, -torch.log(1 - x), torch.log(1 + x))
+
+
 class NaiveDSRD:
     """Reads the state from its definition, then follows the equations with one loop per sum."""
 
@@ -79,12 +84,14 @@ class NaiveDSRD:
         tokens = []
         for i, (w, event, age, outgoing) in enumerate(window):
             compared = [float(w == other), partners.count(w), across.count(w), i / self.k, outgoing]
-            parts = [self.time(age), z[i], torch.tensor(compared).log1p(), self.data.edge_x[event]]
+            parts = [self.time(age), z[i], torch.tensor(compared).log1p(), squashed(self.data.edge_x[event])]
             tokens.append(gelu(self.body.token(torch.cat(parts))))
         some = torch.tensor([float(bool(window))])
         last = self.time(window[0][2]) if window else torch.zeros(self.model.config.time_dim)
         length = torch.tensor([math.log1p(len(window))])
-        h = self.body.start(torch.cat([last, some, length, self.activity(node, t), self.data.node_x[node]]))
+        h = self.body.start(
+            torch.cat([last, some, length, self.activity(node, t), squashed(self.data.node_x[node])])
+        )
         x = [math.log1p(age) for _, _, age, _ in window]
         for layer in self.body.layers:
             h = self.block(layer, h, tokens, z, self.read(*self.ordered(node, other), t), x)
@@ -182,3 +189,18 @@ def test_an_ablation_takes_out_what_it_says(ablate: str) -> None:
         forgetful = part.score(query, past)
         part.state.reset()
         assert torch.equal(forgetful, part.score(query, past))
+
+
+@pytest.mark.parametrize("unit", [1e-6, 86_400.0])
+def test_the_unit_of_time_does_not_matter(unit: float) -> None:
+    scores = []
+    for scale in (1.0, unit):
+        data = stream()
+        events = replace(data.events, time=data.events.time * scale)
+        model = make_model(data)
+        model.calibrate(events)
+        past = Past(events, edge_x=data.edge_x, node_x=data.node_x)
+        model.observe(events[:30], past)
+        scores.append(model.score(events[30:].query(), past.during(events[30:])))
+    assert torch.allclose(*scores, atol=1e-4)
+    assert scores[0].std() > 1e-3

@@ -18,7 +18,8 @@ from dsrd.models.dsrd.retention import Decays
 
 
 def make_model(rate: float, width: int, nodes: int) -> DSRD:
-    model = create("dsrd", GraphSpec(num_nodes=nodes), DSRDConfig(code_dim=width, scales=(1.0,), count_scales=(1.0,)))
+    config = DSRDConfig(code_dim=width, scales=(1.0,), count_scales=(1.0,))
+    model = create("dsrd", GraphSpec(num_nodes=nodes), config)
     assert isinstance(model, DSRD)
     model.body.rate = model.body.fine = torch.tensor([rate], dtype=torch.float64)
     return model

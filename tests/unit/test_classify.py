@@ -150,7 +150,7 @@ def test_shuffled_labels_are_not_learnt():
     mixed = np.random.default_rng(0).permutation(data.label.numpy())  # type: ignore[union-attr]
     task, x = embedded(Dataset.from_arrays("mixed", *data.events.numpy()[:3], label=mixed), SHARP)
     found = measure(task.targets("test"), fit_head(x, task, QUICK).scores["test"], task.names)
-    assert found["auc_low"] < 50 < found["auc_high"]
+    assert found["auc_low"] <= 50 <= found["auc_high"]  # equal where the head has given up
 
 
 def test_embeddings_leave_the_model_as_it_was_and_do_not_see_the_future():

@@ -22,6 +22,7 @@ from dsrd.evaluate.evaluator import Task
 from dsrd.events import Events, Query
 from dsrd.graph.past import Past
 from dsrd.models import GraphSpec, TemporalModel, create, model_class, names
+from dsrd.models.dsrd import DSRD
 from dsrd.train.fit import Fit
 
 EMBEDDING = [name for name in names() if model_class(name).embed is not TemporalModel.embed]
@@ -125,7 +126,7 @@ def test_embeddings_know_what_came_before_and_nothing_else(name: str, part: str,
     assert vectors[1:].any()
     assert same_state(model, before)
     parts = replace(
-        task.split, **{name: other(getattr(task.split, name), time) for name in ("train", "val", "test")}
+        task.split, **{name: other(getattr(task.split, name), time) for name in ("full", "train", "val", "test")}
     )
     past = Past(other(data.events, time), num_nodes=data.num_nodes, seed=1)
     changed = replace(task, split=parts, full_past=past)
@@ -145,10 +146,11 @@ def test_a_model_without_embeddings_says_so(task: Task):
 
 def test_an_embedding_is_the_end_the_heads_see(task: Task):
     model, node = ready("dsrd", task), torch.tensor([3, 5])
+    assert isinstance(model, DSRD)
     time = torch.full((2,), after_last(task), dtype=torch.float64)
     with torch.no_grad():
         vectors = model.embed(node, time, task.full_past)
-        seen = model.represent(Query(node, torch.zeros_like(node), time), task.full_past)  # type: ignore[operator]
+        seen = model.body.represent(Query(node, torch.zeros_like(node), time), task.full_past, model.state)
     assert torch.equal(seen[:, : vectors.shape[1]], vectors)
 
 
@@ -192,8 +194,11 @@ def test_constants_are_those_that_training_can_move(ablate: str, used: set[str],
     assert moved == used
     learned = model.learned()
     span = float(task.split.train.time[-1] - task.split.train.time[0])
-    scales = torch.tensor(learned.pop("time_constants")) / span
-    assert torch.allclose(scales, torch.tensor(model.config.scales), rtol=1e-4)
+    for key, scales in (
+        ("time_constants", model.config.scales),
+        ("count_time_constants", model.config.count_scales),
+    ):
+        assert torch.allclose(torch.tensor(learned.pop(key)) / span, torch.tensor(scales), rtol=1e-4)
     assert list(learned) == (["layer_1", "layer_2"] if used else [])
     assert all(set(layer) == used and len(layer["lambda" if "lambda" in used else "gamma"]) == 2
                for layer in learned.values())  # fmt: skip

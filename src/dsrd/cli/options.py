@@ -30,7 +30,7 @@ ModelName = Annotated[
     typer.Option("--model", "-m", metavar="MODEL", help="From `dsrd models`.", show_default="marked there"),
 ]
 Protocol = Annotated[str, typer.Option("--protocol", metavar="NAME", help="dyglib (published) or strict.")]
-Preset = Annotated[str, typer.Option("--preset", metavar="NAME", help="published, default, or the model's own.")]
+Preset = Annotated[str, typer.Option("--preset", metavar="NAME", help="published, default, its own.")]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Of weights, dropout, negatives.")]
 DataDir = Annotated[
     Path | None,

@@ -27,6 +27,7 @@ from dsrd.models.dsrd.settings import DSRDConfig
 from dsrd.models.state import State
 
 TABLE = ("key", "met", "count", "met_last")
+TICKS = 1e7  # in the training stream's span: on the benchmarks about a second
 FIELDS = ("step1", "step2", "acts", "last", *TABLE, "size")  # in the order of `walks`
 
 
@@ -115,13 +116,16 @@ class Walks(Body):
         self.layers = nn.ModuleList(WalkLayer(config, depth + 1, pair_dim) for depth in range(config.layers))
         self.rate: Tensor  # [rates], per unit of the stream's clock: of walks
         self.register_buffer("rate", torch.ones(rates, dtype=torch.float64))
+        self.tick: Tensor  # the age that counts as 1
+        self.register_buffer("tick", torch.ones(()))
         self.fine: Tensor  # [fine]: of exact counts
         self.register_buffer("fine", torch.ones(fine, dtype=torch.float64))
         _declare(state, rates, fine, config.code_dim)
 
     def calibrate(self, train: Events) -> None:
-        """Time constants are shares of the training stream's span."""
+        """All the model knows of time are shares of the training stream's span: the unit does not matter."""
         span = float(train.time[-1] - train.time[0]) or 1.0
+        self.tick = torch.tensor(span / TICKS)
         self.rate = 1.0 / (span * torch.tensor(self.config.scales, dtype=torch.float64))
         self.fine = 1.0 / (span * torch.tensor(self.config.count_scales, dtype=torch.float64))
 
@@ -143,7 +147,7 @@ class Walks(Body):
     def _ends(self, query: Query, past: Past, state: State) -> tuple[Tensor, Tensor, Tensor]:
         """Either end's h after the layers, and what the state says.  # [2, Q, dim], [Q, pair], [2, Q, node]"""
         reading = self.read(query, past, state)
-        x = torch.log1p(reading.age)  # [2, Q, k]
+        x = torch.log1p(reading.age / self.tick)  # [2, Q, k]
         mask = (reading.event > 0).float()
         seen = torch.log1p(reading.tokens.clamp(min=0))  # counts of any size on one scale
         pair, node = torch.log1p(reading.pair.clamp(min=0)), torch.log1p(reading.node.clamp(min=0))
@@ -158,13 +162,13 @@ class Walks(Body):
         return h.view(2, len(query), -1), pair, node
 
     def _tokens(self, reading: Reading, x: Tensor, mask: Tensor, seen: Tensor, past: Past) -> Tensor:
-        token = side_by_side(self.token, self.age(x), seen, past.edge_x(reading.event))
+        token = side_by_side(self.token, self.age(x), seen, squashed(past.edge_x(reading.event)))
         return gelu(token) * mask.unsqueeze(-1)
 
     def _start(self, query: Query, x: Tensor, mask: Tensor, node: Tensor, past: Past) -> Tensor:
         some = mask[..., :1]  # [2, Q, 1]: is there any history
         length = torch.log1p(mask.sum(-1, keepdim=True))
-        own = past.node_x(torch.stack([query.src, query.dst]))
+        own = squashed(past.node_x(torch.stack([query.src, query.dst])))
         start: Tensor = self.start(torch.cat([self.age(x[..., 0]) * some, some, length, node, own], dim=-1))
         return start
 
@@ -196,6 +200,11 @@ class Walks(Body):
 
     def _rates(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         return self.rate.cpu().numpy(), self.fine.cpu().numpy()
+
+
+def squashed(x: Tensor) -> Tensor:
+    """Features of any size on one scale: small ones as they are, large ones by their logarithm."""
+    return torch.sign(x) * torch.log1p(x.abs())
 
 
 def side_by_side(linear: nn.Linear, *parts: Tensor) -> Tensor:

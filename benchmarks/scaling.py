@@ -1,81 +1,151 @@
-"""Cost per event of a model as streams and node sets grow: `python benchmarks/scaling.py`.
+"""Cost of a model as streams, node sets and batches grow: `python benchmarks/scaling.py`.
 
-For each size a synthetic stream is drawn and observed; then its last events are scored (one random negative each)
-and observed, in batches of 200 on one thread. Prints the figures and, last, one JSON object (`--save FILE`).
+- by_events, by_nodes: a synthetic stream is observed; then its last events are scored (one random negative each)
+  and observed, in batches of 200. Microseconds per event.
+- by_batch: forward and backward of ONE batch of many edges, in chunks that give the same loss and gradient.
+
+Each size runs in a process of its own, on one thread, so that its peak memory is its own. Seconds are those the
+process worked (`wall` ones beside them). Prints the figures and, last, one JSON object (`--save FILE`).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import subprocess
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from dsrd.bench.records import load_average, peak_rss_mb, versions
+from dsrd.config import overridden
 from dsrd.data.synthetic import SynthConfig, synth
-from dsrd.events import Query
+from dsrd.events import Events, Query
 from dsrd.files import append_line
 from dsrd.graph.negatives import TrainingNegatives
 from dsrd.graph.past import Past
-from dsrd.models import DEFAULT, GraphSpec, create
+from dsrd.models import DEFAULT, GraphSpec, TemporalModel, create, model_class
+from dsrd.train.loop import backward_in_chunks
 
+Figures = dict[str, Any]
 EVENTS = [(10_000, 1_000), (100_000, 1_000), (1_000_000, 1_000), (10_000_000, 1_000)]
 NODES = [(1_000_000, 1_000), (1_000_000, 10_000), (1_000_000, 100_000), (1_000_000, 1_000_000)]
+EDGES = [(10_000, 1_000), (100_000, 10_000), (1_000_000, 100_000)]
 ASKED = 4_000  # events scored at the end
+WARM_UP = 2_000  # events: compilation, first rows
+CHUNK = 1_000  # events
 REPEATS = 3
 
 
-@torch.no_grad()
-def cost(model_name: str, events: int, nodes: int) -> dict[str, Any]:
-    """Microseconds per event to observe a stream, and to score and observe its end."""
-    stream = synth(SynthConfig(events=events, nodes=nodes)).events
-    past = Past(stream)
-    model = create(model_name, GraphSpec(num_nodes=stream.num_nodes)).eval()
+def made(model_name: str, precision: str, stream: Events) -> TemporalModel:
+    torch.manual_seed(0)
+    given = {"precision": precision} if precision else {}
+    model = create(model_name, GraphSpec(num_nodes=1), overridden(model_class(model_name).Config(), given))
     model.calibrate(stream)
-    start = len(stream) - ASKED
-    model.observe(stream[: min(2_000, start)], past)  # compiled before it is timed
-    began = time.perf_counter()
-    for batch in stream[min(2_000, start) : start].batches(10_000):
-        model.observe(batch, past)
-    observed = (time.perf_counter() - began) / max(start - 2_000, 1)
-    negatives, best = TrainingNegatives(stream, 0), float("inf")
-    trained = model.state.snapshot()
-    for _ in range(REPEATS):
-        model.state.restore(trained)
-        began = time.perf_counter()
-        for batch in stream[start:].batches(200):
+    return model
+
+
+def worked(work: Callable[[], Any]) -> tuple[float, float]:
+    """Seconds (of the process, by the wall) that something takes."""
+    began = time.process_time(), time.perf_counter()
+    work()
+    return time.process_time() - began[0], time.perf_counter() - began[1]
+
+
+@torch.no_grad()
+def stream_cost(model: TemporalModel, stream: Events) -> Figures:
+    """Microseconds per event to observe a stream, and to score and observe its end."""
+    past, start = Past(stream), len(stream) - ASKED
+    model.eval()
+    negatives = TrainingNegatives(stream, 0)
+
+    def observe(events: Events, size: int) -> None:
+        for batch in events.batches(size):
+            model.observe(batch, past)
+
+    def ask(events: Events) -> None:
+        for batch in events.batches(200):
             model.score(Query.cat(batch.query(), negatives.sample(batch)), past.during(batch))
             model.observe(batch, past)
-        best = min(best, (time.perf_counter() - began) / ASKED)
+
+    observe(stream[:WARM_UP], WARM_UP)
+    observed, observed_wall = worked(lambda: observe(stream[WARM_UP:start], 10_000))
+    before, asked = model.state.snapshot(), []
+    for _ in range(REPEATS):
+        model.state.restore(before)
+        asked.append(worked(lambda: ask(stream[start:])))
+    each, best = 1e6 / (start - WARM_UP), min(asked)
     return {
-        "events": events,
-        "nodes": nodes,
-        "observe_us": round(1e6 * observed, 2),
-        "score_and_observe_us": round(1e6 * best, 1),
-        "state_mb": round(model.state.nbytes() / 2**20, 1),
-        "peak_rss_mb": peak_rss_mb(),
-        "load": load_average(),
+        "observe_us": round(each * observed, 2),
+        "observe_wall_us": round(each * observed_wall, 2),
+        "score_and_observe_us": round(1e6 * best[0] / ASKED, 1),
+        "score_and_observe_wall_us": round(1e6 * best[1] / ASKED, 1),
     }
+
+
+def batch_cost(model: TemporalModel, stream: Events) -> Figures:
+    """Seconds for forward and backward of the stream as one batch."""
+    past, negatives = Past(stream), TrainingNegatives(stream, 0)
+    model.train()
+    backward_in_chunks(model, stream[:WARM_UP], negatives, past, CHUNK)
+    model.state.reset()
+    model.zero_grad()
+    seconds, wall = worked(lambda: backward_in_chunks(model, stream, negatives, past, CHUNK))
+    return {"seconds": round(seconds, 2), "wall_seconds": round(wall, 2), "chunk": CHUNK}
+
+
+TABLES = {"by_events": (EVENTS, stream_cost), "by_nodes": (NODES, stream_cost), "by_batch": (EDGES, batch_cost)}
+
+
+def one(table: str, size: int, model_name: str, precision: str) -> Figures:
+    torch.set_num_threads(1)
+    sizes, cost = TABLES[table]
+    events, nodes = sizes[size]
+    stream, load = synth(SynthConfig(events=events, nodes=nodes)).events, load_average()
+    model = made(model_name, precision, stream)
+    figures = {"events": events, "nodes": nodes, **cost(model, stream)}
+    state_mb = round(model.state.nbytes() / 2**20, 1)
+    return {**figures, "state_mb": state_mb, "peak_rss_mb": peak_rss_mb(), "load": load}
+
+
+def measure(table: str, size: int, given: argparse.Namespace) -> Figures:
+    """One size in a fresh process with one thread."""
+    single = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
+    call = [sys.executable, __file__, "--model", given.model, "--precision", given.precision]
+    call += ["--only", table, "--size", str(size)]
+    output = subprocess.run(
+        call, env={**os.environ, **single}, stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
+    figures: Figures = json.loads(output.splitlines()[-1])
+    return figures
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default=DEFAULT)
+    parser.add_argument("--precision", default="", help="of the state, for a model that has this setting")
     parser.add_argument("--most", type=int, default=10_000_000, help="leave out longer streams")
+    parser.add_argument("--only", choices=TABLES, help="one table")
+    parser.add_argument("--size", type=int, help="with --only: one of its sizes (0, 1, ...), in this process")
     parser.add_argument("--save", type=Path, help="append the result to this file")
     given = parser.parse_args()
-    torch.set_num_threads(1)
-    found: dict[str, list[dict[str, Any]]] = {}
-    for name, sizes in (("by_events", EVENTS), ("by_nodes", NODES)):
-        found[name] = []
-        for events, nodes in sizes:
-            if events <= given.most:
-                found[name].append(cost(given.model, events, nodes))
-                print(name, found[name][-1], flush=True)
-    line = json.dumps({"benchmark": "scaling", "model": given.model, "figures": found, "versions": versions()})
+    if given.only and given.size is not None:
+        print(json.dumps(one(given.only, given.size, given.model, given.precision)))
+        return
+    found: dict[str, list[Figures]] = {}
+    for table in [given.only] if given.only else TABLES:
+        sizes = TABLES[table][0]
+        found[table] = []
+        for size in (n for n, (events, _) in enumerate(sizes) if events <= given.most):
+            found[table].append(measure(table, size, given))
+            print(table, found[table][-1], flush=True)
+    about = {"benchmark": "scaling", "model": given.model, "precision": given.precision or "default"}
+    line = json.dumps({**about, "figures": found, "threads": 1, "versions": versions()})
     if given.save:
         append_line(given.save, line)
     print(line)

@@ -207,8 +207,10 @@ def test_unknown_nodes_first_events_and_repeated_times(name: str, stream: Datase
 def test_state_grows_linearly_with_nodes(name: str, stream: Dataset) -> None:
     sizes = []
     for rows in (1_000, 2_000, 3_000):
-        empty = torch.zeros(rows, stream.node_dim)
-        sizes.append(build(name, replace(stream, node_x=empty)).state.nbytes())
+        wide = replace(stream, node_x=torch.zeros(rows, stream.node_dim))
+        model = build(name, wide)
+        model.observe(Events.from_numpy([rows - 1], [1], [1.0]), past_of(wide))  # rows are made at first use
+        sizes.append(model.state.nbytes())
     assert sizes[2] - sizes[1] == sizes[1] - sizes[0]
 
 

@@ -118,6 +118,7 @@ def test_lemma_1_diffusion_sums_over_walks_in_time_order(neighbors: int) -> None
                 layer.decays.raw_delta.fill_(-60)
     given = torch.randn(nodes, *model.state["matrix"].shape[2:], dtype=torch.float64)  # G
     given[0] = 0
+    model.state.rows_for(torch.arange(nodes))
     model.state["matrix"][:, 0] = given
     model.observe(events, Past(events))
     walks_of = [torch.eye(nodes).double(), *(torch.zeros(nodes, nodes).double() for _ in range(layers - 1))]

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsrd.compiled import compiled, vectorised
+from dsrd.graph.halves import narrowed, singles, widened
 from dsrd.graph.kernels import Floats, Ints, history, mixed
 from dsrd.graph.meetings import EMPTY, slot_of
 
@@ -31,9 +32,9 @@ ACTS_KEPT = 4  # sent, received, sent to a stranger, received from one
 WINDOW = 5  # last columns of a token: four that compare windows, and whether the node was the source
 PRODUCTS = 6  # of {r, S1, S2} of one node with those of another, the exactly known ones left out
 
-# A state is a tuple of arrays. Per node: step1 and step2 [N, rates, width], acts [N, 4, fine] (sent, received, and
-# the same between two who had never met), last [N]. Per directed pair, a hash table: key [P], met [P, fine],
-# count [P], met_last [P]; size [1], its pairs.
+# A state is a tuple of arrays. Per node: step1 and step2 [N, rates, width] (single or half), acts [N, 4, fine]
+# (sent, received, and the same between two who had never met), last [N]. Per directed pair, a hash table: key [P],
+# met [P, fine], count [P], met_last [P]; size [1], its pairs.
 STEP1, STEP2, ACTS, LAST, KEY, MET, COUNT, MET_LAST, SIZE = range(9)
 
 
@@ -59,22 +60,40 @@ def write_code(node: int, out: Singles) -> None:
 
 
 @vectorised
-def dot(a: Singles, b: Singles) -> Any:
+def length(row: Singles) -> Any:
     total = np.float32(0)
-    for i in range(len(a)):
-        total += a[i] * b[i]
-    return total
+    for i in range(len(row)):
+        total += row[i] * row[i]
+    return np.sqrt(total)
 
 
 @compiled
-def decay(state: Any, node: int, time: float, rate: Floats, fine: Floats) -> None:
-    """Bring a node's row forward to `time`."""
-    step1, step2, acts, last = state[0], state[1], state[2], state[3]
+def extend_walks(state: Any, src: int, dst: int, time: float, rate: Floats, codes: Singles, event: Any) -> None:
+    """Bring both rows of codes forward to `time` and give each what the other one holds.
+
+    Each number is rounded once, by chance where it is kept in bfloat16: a hash of the event and its own place.
+    """
+    step1, step2, last = state[0], state[1], state[3]
+    width = step1.shape[2]
     for r in range(len(rate)):
-        kept = np.float32(np.exp(-rate[r] * (time - last[node])))
-        for i in range(step1.shape[2]):
-            step1[node, r, i] *= kept
-            step2[node, r, i] *= kept * kept
+        kept = np.float32(np.exp(-rate[r] * (time - last[src])))
+        other_kept = np.float32(np.exp(-rate[r] * (time - last[dst])))
+        for i in range(width):
+            chance = mixed(event + np.uint64(r * width + i))
+            one, two = widened(step1[src, r, i]) * kept, widened(step2[src, r, i]) * (kept * kept)
+            other_one = widened(step1[dst, r, i]) * other_kept
+            other_two = widened(step2[dst, r, i]) * (other_kept * other_kept)
+            step1[src, r, i] = narrowed(one + codes[1, i], chance, step1[src, r, i])
+            step2[src, r, i] = narrowed(two + other_one, chance >> np.uint64(16), step2[src, r, i])
+            if src != dst:
+                step1[dst, r, i] = narrowed(other_one + codes[0, i], chance >> np.uint64(32), step1[dst, r, i])
+                step2[dst, r, i] = narrowed(other_two + one, chance >> np.uint64(48), step2[dst, r, i])
+
+
+@compiled
+def decay_acts(state: Any, node: int, time: float, fine: Floats) -> None:
+    """Bring a node's counts forward to `time`, the last of its row that is."""
+    acts, last = state[2], state[3]
     for r in range(len(fine)):
         kept = np.float32(np.exp(-fine[r] * (time - last[node])))
         for kind in range(ACTS_KEPT):
@@ -85,34 +104,26 @@ def decay(state: Any, node: int, time: float, rate: Floats, fine: Floats) -> Non
 @compiled
 def add(state: Any, src: int, dst: int, time: float, rate: Floats, fine: Floats, codes: Singles) -> None:
     """Fold one event in."""
-    step1, step2, acts = state[0], state[1], state[2]
-    key, met, count, met_last, size = state[4], state[5], state[6], state[7], state[8]
-    decay(state, src, time, rate, fine)
-    decay(state, dst, time, rate, fine)
-    write_code(src, codes[0])
-    write_code(dst, codes[1])
-    for r in range(len(rate)):
-        for i in range(step1.shape[2]):
-            of_src, of_dst = step1[src, r, i], step1[dst, r, i]
-            step2[src, r, i] += of_dst
-            step1[src, r, i] += codes[1, i]
-            if src != dst:
-                step2[dst, r, i] += of_src
-                step1[dst, r, i] += codes[0, i]
+    acts, key, met, count, met_last, size = state[2], state[4], state[5], state[6], state[7], state[8]
     slot = slot_of(key, src, dst)
     strange = key[slot] == EMPTY and key[slot_of(key, dst, src)] == EMPTY
+    if key[slot] == EMPTY:
+        key[slot] = (src << 32) | dst
+        met[slot, :] = 0
+        count[slot] = 0
+        size[0] += 1
+    write_code(src, codes[0])
+    write_code(dst, codes[1])
+    event = mixed(mixed(key[slot]) ^ np.uint64(count[slot]))  # no two events of a stream share it
+    extend_walks(state, src, dst, time, rate, codes, event)
+    decay_acts(state, src, time, fine)
+    decay_acts(state, dst, time, fine)
     for r in range(len(fine)):
         acts[src, 0, r] += 1
         acts[dst, 1, r] += 1
         if strange:
             acts[src, 2, r] += 1
             acts[dst, 3, r] += 1
-    if key[slot] == EMPTY:
-        key[slot] = (src << 32) | dst
-        met[slot, :] = 0
-        count[slot] = 0
-        size[0] += 1
-    for r in range(len(fine)):
         met[slot, r] = met[slot, r] * np.float32(np.exp(-fine[r] * (time - met_last[slot]))) + 1
     count[slot] += 1
     met_last[slot] = time
@@ -146,21 +157,18 @@ def meetings(state: Any, src: int, dst: int, time: float, rate: Floats, out: Sin
 
 
 @vectorised
-def products(step1: Singles, step2: Singles, codes: Singles, i: int, j: int, r: int, out: Singles) -> None:
+def products(one: Singles, two: Singles, other_one: Singles, other_two: Singles, codes: Singles, out: Any) -> None:
     """r_i S2_j, S2_i r_j, S1_i S1_j, S1_i S2_j, S2_i S1_j, S2_i S2_j at one rate, in one pass."""
     zero = np.float32(0)
     a, b, c, d, e, f = zero, zero, zero, zero, zero, zero
-    for n in range(step1.shape[2]):
-        one, two, other_one, other_two = step1[i, r, n], step2[i, r, n], step1[j, r, n], step2[j, r, n]
-        a += codes[0, n] * other_two
-        b += two * codes[1, n]
-        c += one * other_one
-        d += one * other_two
-        e += two * other_one
-        f += two * other_two
-    at = PRODUCTS * r
-    out[at], out[at + 1], out[at + 2] = a, b, c
-    out[at + 3], out[at + 4], out[at + 5] = d, e, f
+    for n in range(len(one)):
+        a += codes[0, n] * other_two[n]
+        b += two[n] * codes[1, n]
+        c += one[n] * other_one[n]
+        d += one[n] * other_two[n]
+        e += two[n] * other_one[n]
+        f += two[n] * other_two[n]
+    out[0], out[1], out[2], out[3], out[4], out[5] = a, b, c, d, e, f
 
 
 @compiled
@@ -177,15 +185,23 @@ def read_pair(
 ) -> None:
     """Products of a's and b's walks, and their meetings.  # [pair_width]
 
-    `codes[1]` is b's code and `kept[r]` what b's row has decayed to: both serve many a.
+    `codes[1]` is b's code and `kept[r]` what b's row has decayed to: both serve many a. `codes[2:]` is room to
+    widen rows in.
     """
     last = state[3]
     i, j = row_of(state, a), row_of(state, b)
     write_code(a, codes[0])
     for r in range(len(rate)):
         mine, other = np.float32(np.exp(-rate[r] * (time - last[i]))), kept[r]
-        products(state[0], state[1], codes, i, j, r, out)
         at = PRODUCTS * r
+        products(
+            singles(state[0][i, r], codes[2]),
+            singles(state[1][i, r], codes[3]),
+            singles(state[0][j, r], codes[4]),
+            singles(state[1][j, r], codes[5]),
+            codes,
+            out[at : at + PRODUCTS],
+        )
         out[at] *= other * other
         out[at + 1] *= mine * mine
         out[at + 2] *= mine * other
@@ -198,13 +214,15 @@ def read_pair(
 
 
 @compiled
-def read_node(state: Any, node: int, time: float, kept: Singles, fine: Floats, out: Singles) -> None:
+def read_node(
+    state: Any, node: int, time: float, kept: Singles, fine: Floats, room: Singles, out: Singles
+) -> None:
     """How long the node's walk vectors are, and how much it sent and received lately.  # [node_width]"""
     step1, step2, acts = state[0], state[1], state[2]
     for r in range(len(kept)):
         k = kept[r]
-        out[2 * r] = np.sqrt(dot(step1[node, r], step1[node, r])) * k
-        out[2 * r + 1] = np.sqrt(dot(step2[node, r], step2[node, r])) * k * k
+        out[2 * r] = length(singles(step1[node, r], room)) * k
+        out[2 * r + 1] = length(singles(step2[node, r], room)) * k * k
     at = 2 * len(kept)
     for r in range(len(fine)):
         k = np.float32(np.exp(-fine[r] * (time - state[3][node])))
@@ -233,7 +251,7 @@ def answer(
 ) -> None:
     """Everything the state and the windows say about one pair at one time, from either end."""
     tokens, age, event, pair, node_x = out
-    codes = np.empty((2, state[0].shape[2]), np.float32)
+    codes = np.empty((6, state[0].shape[2]), np.float32)
     kept = np.empty(len(rate), np.float32)
     partner, count = np.zeros((2, k), np.int64), np.zeros(2, np.int64)
     for side in range(2):
@@ -250,7 +268,7 @@ def answer(
         write_code(other, codes[1])
         for r in range(len(rate)):
             kept[r] = np.exp(-rate[r] * (time - state[3][row_of(state, other)]))
-        read_node(state, row_of(state, other), time, kept, fine, node_x[1 - side, q])
+        read_node(state, row_of(state, other), time, kept, fine, codes[2], node_x[1 - side, q])
         if side == 0:
             read_pair(state, ends[0], other, time, rate, fine, codes, kept, pair[q])
         for j in range(count[side]):

@@ -16,8 +16,9 @@ Snapshot = dict[str, Tensor]
 class State(nn.Module):
     """Tensors by name, with one way to reset, save, restore and grow them all, so that none is forgotten.
 
-    A field declared `per_node` has one row per node id. It grows when a larger id is written; a node without
-    a row yet reads row 0, which nobody ever writes.
+    A field declared `per_node` has one row per node id, made when it or a larger id is first written; a node
+    without a row yet reads row 0, which nobody ever writes. Rows double, up to `num_nodes` where that is enough:
+    how many there are depends on the largest id so far, not on how the events came.
 
     >>> state = State(num_nodes=3)
     >>> state.declare("count", lambda rows: torch.zeros(rows), per_node=True)
@@ -33,7 +34,8 @@ class State(nn.Module):
 
     def __init__(self, num_nodes: int) -> None:
         super().__init__()
-        self._num_nodes = max(num_nodes, 1)
+        self._num_nodes = max(num_nodes, 1)  # as far as is known
+        self._rows = 1
         self._init: dict[str, Callable[[int], Tensor]] = {}
         self._per_node: set[str] = set()
 
@@ -42,7 +44,7 @@ class State(nn.Module):
         self._init[name] = init
         if per_node:
             self._per_node.add(name)
-        self.register_buffer(name, init(self._num_nodes), persistent=False)
+        self.register_buffer(name, init(self._rows), persistent=False)
 
     def __getitem__(self, name: str) -> Tensor:
         return self.get_buffer(name)
@@ -62,8 +64,9 @@ class State(nn.Module):
 
     def reset(self) -> None:
         """Back to rest: every declared init runs again."""
+        self._rows = 1
         for name, init in self._init.items():
-            self[name] = init(self._num_nodes).to(self[name].device)
+            self[name] = init(self._rows).to(self[name])
 
     def snapshot(self) -> Snapshot:
         """Copies of all fields, detached from any gradient."""
@@ -83,8 +86,7 @@ class State(nn.Module):
                     f"{self[name].dtype} {tuple(self[name].shape)}; load it with the settings it was written with"
                 )
             self[name] = value.detach().clone().to(self[name].device)
-        self._num_nodes = max([self._num_nodes, *(len(self[name]) for name in self._per_node)])
-        self._grow(self._num_nodes)
+        self._rows = max([1, *(len(self[name]) for name in self._per_node)])
 
     def detach_(self) -> None:
         """Cut the gradient's way into earlier batches."""
@@ -93,14 +95,14 @@ class State(nn.Module):
 
     def known(self, node: Tensor) -> Tensor:
         """Rows to read for these nodes; the row of nobody for those without one."""
-        return torch.where(node < self._num_nodes, node, NULL)
+        return torch.where(node < self._rows, node, NULL)
 
     def rows_for(self, node: Tensor) -> Tensor:
         """Rows to write for these nodes, made first where missing."""
         needed = int(node.max()) + 1 if node.numel() else 0
-        if needed > self._num_nodes:
-            self._num_nodes = max(needed, 2 * self._num_nodes)
-            self._grow(self._num_nodes)
+        if needed > self._rows:
+            doubled = 1 << (needed - 1).bit_length()
+            self._grow(min(doubled, self._num_nodes) if needed <= self._num_nodes else doubled)
         return node
 
     def nbytes(self) -> int:
@@ -109,7 +111,7 @@ class State(nn.Module):
 
     def _grow(self, rows: int) -> None:
         for name in self._per_node:
-            have = self[name]
-            if len(have) < rows:
-                fresh = self._init[name](rows).to(have.device)
-                self[name] = torch.cat([have, fresh[len(have) :]])
+            have, grown = self[name], self._init[name](rows).to(self[name])
+            grown[: len(have)] = have
+            self[name] = grown
+        self._rows = rows

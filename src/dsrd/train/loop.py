@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import torch
 
+from dsrd.errors import DsrdError
 from dsrd.evaluate.evaluator import Progress, silent
-from dsrd.evaluate.protocol import Protocol
+from dsrd.evaluate.protocol import Protocol, aligned
 from dsrd.events import Events
 from dsrd.graph.negatives import TrainingNegatives
 from dsrd.graph.past import Past
@@ -51,3 +52,28 @@ def train_epoch(
         model.state.detach_()
         progress("train", flush.stop, len(events))
     return sum(losses) / max(len(losses), 1)
+
+
+def backward_in_chunks(
+    model: TemporalModel, batch: Events, negatives: TrainingNegatives, past: Past, size: int
+) -> float:
+    """Loss and gradient of one batch of any length in the memory of `size` events; the batch is then observed.
+
+    A model that is exact in time answers alike from a state that has seen the earlier chunks and from one that
+    folds them in. So, given the same negatives, as many to each chunk as its share of the events, this is the loss
+    of the batch in one piece, and its gradient unless that runs through what the model writes into its state.
+    """
+    if not (model.exact or model.stateless):
+        raise DsrdError(
+            f"{type(model).__name__}: scores depend on how a batch is cut; give the batch to `loss` in one piece"
+        )
+    total = 0.0
+    for flush in aligned(batch, size):  # a timestamp may be longer than a chunk: it is observed as a whole
+        now = past.during(batch[flush])
+        for chunk in batch[flush].batches(size):
+            loss = model.loss(chunk, negatives, now) * (len(chunk) / len(batch))
+            loss.backward()  # type: ignore[no-untyped-call]
+            total += loss.item()
+        model.observe(batch[flush].to(model.device), past)
+        model.state.detach_()
+    return total

@@ -29,6 +29,7 @@ from dsrd.models.state import State
 TABLE = ("key", "met", "count", "met_last")
 TICKS = 1e7  # in the training stream's span: on the benchmarks about a second
 FIELDS = ("step1", "step2", "acts", "last", *TABLE, "size")  # in the order of `walks`
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ class Walks(Body):
         self.register_buffer("tick", torch.ones(()))
         self.fine: Tensor  # [fine]: of exact counts
         self.register_buffer("fine", torch.ones(fine, dtype=torch.float64))
-        _declare(state, rates, fine, config.code_dim)
+        _declare(state, config)
 
     def calibrate(self, train: Events) -> None:
         """All the model knows of time are shares of the training stream's span: the unit does not matter."""
@@ -192,11 +193,11 @@ class Walks(Body):
 
     def observe(self, events: Events, past: Past, state: State) -> None:
         state.rows_for(torch.cat([events.src, events.dst]))
-        arrays = walks.with_room(tuple(state[name].numpy() for name in FIELDS), len(events))
+        arrays = walks.with_room(_numpy(state), len(events))
         src, dst, time = (column.cpu().numpy() for column in (events.src, events.dst, events.time))
         walks.observe(arrays, src, dst, time, *self._rates())
         for name, array in zip(FIELDS, arrays, strict=True):
-            state[name] = as_tensor(array)
+            state[name] = as_tensor(array).view(state[name].dtype)
 
     def _rates(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         return self.rate.cpu().numpy(), self.fine.cpu().numpy()
@@ -218,9 +219,15 @@ def side_by_side(linear: nn.Linear, *parts: Tensor) -> Tensor:
     return total.view(*shape, -1)
 
 
+def _numpy(state: State) -> tuple[NDArray[Any], ...]:
+    """The fields over their own memory; numpy has no bfloat16, so that goes as integers."""
+    halves = {torch.bfloat16: torch.int16}
+    return tuple(state[name].view(halves.get(state[name].dtype, state[name].dtype)).numpy() for name in FIELDS)
+
+
 def _arrays(state: State, new: Events | None) -> tuple[tuple[Any, ...], Callable[[], None]]:
     """The state as arrays with room for new events, and what undoes their effect on the rows of nodes."""
-    arrays = tuple(state[name].numpy() for name in FIELDS)
+    arrays = _numpy(state)
     if new is None or not len(new):
         return arrays, lambda: None
     node = np.unique(np.concatenate(new.numpy()[:2]))
@@ -238,17 +245,18 @@ def _arrays(state: State, new: Events | None) -> tuple[tuple[Any, ...], Callable
     return arrays, put_back
 
 
-def _declare(state: State, rates: int, fine: int, width: int) -> None:
-    shapes = {"step1": (rates, width), "step2": (rates, width), "acts": (walks.ACTS_KEPT, fine)}
-    for name, shape in shapes.items():
-        state.declare(name, partial(_rows, shape), per_node=True)
-    state.declare("last", partial(_rows, (), dtype=torch.float64), per_node=True)
+def _declare(state: State, config: DSRDConfig) -> None:
+    rates, fine, precision = len(config.scales), len(config.count_scales), PRECISIONS[config.precision]
+    for name in ("step1", "step2"):
+        state.declare(name, partial(_rows, (rates, config.code_dim), precision), per_node=True)
+    state.declare("acts", partial(_rows, (walks.ACTS_KEPT, fine), torch.float32), per_node=True)
+    state.declare("last", partial(_rows, (), torch.float64), per_node=True)
     for column, name in enumerate(TABLE):
         state.declare(name, partial(_empty_column, column, fine))
     state.declare("size", lambda _: torch.zeros(1, dtype=torch.int64))
 
 
-def _rows(shape: tuple[int, ...], rows: int, dtype: torch.dtype = torch.float32) -> Tensor:
+def _rows(shape: tuple[int, ...], dtype: torch.dtype, rows: int) -> Tensor:
     return torch.zeros(rows, *shape, dtype=dtype)
 
 

@@ -1,0 +1,69 @@
+"""A batch worked through in chunks: the loss and gradient of one piece."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from conformance.conftest import build, make_stream
+from dsrd.data.dataset import Dataset
+from dsrd.errors import DsrdError
+from dsrd.events import Events, Query
+from dsrd.graph.negatives import TrainingNegatives
+from dsrd.graph.past import Past
+from dsrd.models import GraphSpec, TemporalModel, create, model_class, settings
+from dsrd.train.loop import backward_in_chunks
+
+
+class FixedNegatives(TrainingNegatives):
+    """The same negative for an event whatever batch it comes in; an earlier pair for every second event."""
+
+    def sample(self, batch: Events) -> Query:
+        return Query(batch.src, 1 + (batch.id * 11) % 29, batch.time)
+
+    def earlier(self, batch: Events, count: int) -> Query:
+        even = batch[(batch.id % 2 == 0).nonzero().squeeze(1)]
+        return Query(1 + (even.id * 5) % 29, 1 + (even.id * 3) % 29, even.time)
+
+
+def model_of(stream: Dataset, precision: str) -> TemporalModel:
+    torch.manual_seed(0)
+    spec = GraphSpec(num_nodes=stream.num_nodes, node_dim=stream.node_dim, edge_dim=stream.edge_dim)
+    small = {**model_class("dsrd").small, "precision": precision}
+    model = create("dsrd", spec, settings("dsrd", stream.name, "default", small))
+    model.calibrate(stream.events[:200])
+    return model
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("moments", [100_000, 40])  # nearly all times distinct; timestamps longer than a chunk
+def test_chunks_give_the_loss_and_gradient_of_the_whole(moments: int, precision: str) -> None:
+    stream = make_stream(moments=moments)
+    past = Past(stream.events, edge_x=stream.edge_x, node_x=stream.node_x)
+    batch, negatives = stream.events[200:280], FixedNegatives(stream.events, 0)
+    if moments == 40:
+        batch = Events(batch.src, batch.dst, torch.full_like(batch.time, float(batch.time[-1])), batch.id)
+    found = []
+    for size in (4, len(batch)):
+        model = model_of(stream, precision)
+        model.observe(stream.events[:200], past)
+        if size == len(batch):
+            loss = model.loss(batch, negatives, past.during(batch))
+            loss.backward()
+            model.observe(batch, past)
+            total = loss.item()
+        else:
+            total = backward_in_chunks(model, batch, negatives, past, size)
+        found.append((total, {n: p.grad for n, p in model.named_parameters()}, model.state.snapshot()))
+    (chunked, gradient, state), (whole, wanted, observed) = found
+    assert chunked == pytest.approx(whole, rel=1e-5)
+    for name, value in wanted.items():
+        assert torch.allclose(gradient[name], value, rtol=1e-4, atol=1e-6), name
+    assert all(torch.equal(state[name], observed[name]) for name in state)
+
+
+def test_a_model_that_lags_is_refused() -> None:
+    stream = make_stream()
+    model, past = build("tgn", stream), Past(stream.events, edge_x=stream.edge_x, node_x=stream.node_x)
+    with pytest.raises(DsrdError, match="in one piece"):
+        backward_in_chunks(model, stream.events[:50], TrainingNegatives(stream.events, 0), past, 10)

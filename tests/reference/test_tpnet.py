@@ -94,6 +94,7 @@ class NaiveTPNet:
 def test_tpnet(settings: dict[str, Any]) -> None:
     data = stream(nodes=14)
     model = build("tpnet", data, **{"decay": 1e-3, "neighbors": 4, **settings})
+    model.state.rows_for(torch.arange(data.num_nodes))
     model.state["walks"] = model.state["walks"].double()
     for node in range(data.num_nodes):
         projections.write_code(node, model.state["walks"][node, 0].numpy())

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -69,10 +71,44 @@ def split(
     nodes = _table(events.num_nodes, src, dst)
     withheld = _table(len(nodes), _withheld(events[val_start:], int(withhold * nodes.sum()), seed))
     kept = np.flatnonzero(~(withheld[src[:val_start]] | withheld[dst[:val_start]]))
-    train, val, test = events[as_tensor(kept)], events[val_start:test_start], events[test_start:]
-    _refuse_empty(len(train), len(val), len(test), withheld=val_start - len(train))
+    _refuse_empty(len(kept), test_start - val_start, len(events) - test_start, withheld=val_start - len(kept))
+    return _views(events, kept, val_start, test_start, np.flatnonzero(withheld))
 
-    new = nodes & ~_table(len(nodes), *train.numpy()[:2])
+
+def given(events: Events, parts: Mapping[str, Any]) -> Split:
+    """A split that was made elsewhere: masks [E] of `train`, `val` and `test`. Nobody is withheld.
+
+    Validation and test must be the last events of the stream, one after the other; training may lack some of
+    those before.
+
+    >>> stream = Events.from_numpy([1, 2, 1, 3], [4, 5, 4, 5], range(4))
+    >>> row = np.arange(4)
+    >>> parts = given(stream, {"train": row < 2, "val": row == 2, "test": row == 3})
+    >>> len(parts.train), parts.new_nodes.tolist()
+    (2, [3])
+    """
+    masks = {part: np.asarray(parts[part], dtype=np.bool_) for part in ("train", "val", "test")}
+    for part, mask in masks.items():
+        if mask.shape != (len(events),):
+            raise DsrdError(f"split: the mask of {part} has shape {mask.shape}; give one entry per event")
+    kept, val, test = (np.flatnonzero(mask) for mask in masks.values())
+    _refuse_empty(len(kept), len(val), len(test), withheld=0)
+    val_start, test_start = int(val[0]), int(test[0])
+    late = np.concatenate([val, test])
+    if kept[-1] >= val_start or not np.array_equal(late, np.arange(val_start, len(events))):
+        raise DsrdError(
+            "split: validation and test must be the last events of the stream, in this order, and training lie "
+            "before them; sort the events by time and cut them there"
+        )
+    return _views(events, kept, val_start, test_start, np.zeros(0, np.int64))
+
+
+def _views(
+    events: Events, kept: NDArray[np.int64], val_start: int, test_start: int, withheld: NDArray[np.int64]
+) -> Split:
+    train, val, test = events[as_tensor(kept)], events[val_start:test_start], events[test_start:]
+    src, dst, time, _ = events.numpy()
+    new = _table(events.num_nodes, src, dst) & ~_table(events.num_nodes, *train.numpy()[:2])
     val_new, test_new = _touching(new, val), _touching(new, test)
     return Split(
         full=events,
@@ -83,7 +119,7 @@ def split(
         test_new=test_new,
         val_time=float(time[val_start - 1]),
         test_time=float(time[test_start - 1]),
-        withheld=as_tensor(np.flatnonzero(withheld)),
+        withheld=as_tensor(withheld),
         new_nodes=as_tensor(np.flatnonzero(new)),
         digest=digest_of(*(view.id.numpy() for view in (train, val, test, val_new, test_new))),
     )

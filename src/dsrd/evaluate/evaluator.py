@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -12,10 +12,11 @@ from torch import Tensor
 
 from dsrd.config import EvaluateConfig
 from dsrd.data.dataset import Dataset, digest_of
-from dsrd.data.split import Split, split
+from dsrd.data.split import Split, given, split
+from dsrd.errors import DsrdError
 from dsrd.evaluate import metrics
 from dsrd.evaluate.protocol import Pass, Protocol, arriving, passes
-from dsrd.events import Events, Query
+from dsrd.events import NULL, Events, Query
 from dsrd.graph.negatives import NoNegativeError, candidates, negatives
 from dsrd.graph.past import Past
 from dsrd.models import Snapshot, TemporalModel
@@ -25,6 +26,7 @@ Progress = Callable[[str, int, int], None]
 
 FULL_SEED = 1  # of the neighbours sampled in evaluation; training takes the epoch's number
 HITS = (1, 3, 10)
+AT_ONCE = 20_000  # pairs ranked in one call: hundreds of candidates for every event of a batch are too many
 
 
 def silent(what: str, done: int, total: int) -> None:
@@ -45,13 +47,41 @@ class Task:
     def of(cls, dataset: Dataset) -> Task:
         """Split a data set as published and index it."""
         parts = split(dataset.events)
+        return cls._indexed(dataset, parts, passes(parts))
+
+    @classmethod
+    def of_parts(
+        cls, dataset: Dataset, parts: Mapping[str, Any], candidates: Mapping[str, Tensor] | None = None
+    ) -> Task:
+        """A data set that comes with its split: masks [E] of `train`, `val`, `test`, and nobody withheld.
+
+        `candidates`, by part, are the wrong targets to rank each event of `val` or `test` against: [E, m], rows
+        with fewer filled up with NULL. They take the place of drawn ones. There are no new-node passes.
+        """
+        found, wrong = given(dataset.events, parts), dict(candidates or {})
+        kept = []
+        for each in passes(found):
+            if each.setting == "transductive":
+                there = wrong.pop(each.part, None)
+                if there is not None and (there.ndim != 2 or len(there) != len(each.events)):
+                    raise DsrdError(
+                        f"{dataset.name}: candidates of {each.part} have shape {tuple(there.shape)}; "
+                        f"give a row for each of its {len(each.events)} events"
+                    )
+                kept.append(replace(each, candidates=there))
+        if wrong:
+            raise DsrdError(f"{dataset.name}: candidates of {', '.join(wrong)}; give them for val and test")
+        return cls._indexed(dataset, found, kept)
+
+    @classmethod
+    def _indexed(cls, dataset: Dataset, parts: Split, every: Sequence[Pass]) -> Task:
         index = partial(Past, edge_x=dataset.edge_x, node_x=dataset.node_x, num_nodes=dataset.num_nodes)
         return cls(
             dataset,
             parts,
             train_past=index(parts.train),
             full_past=index(parts.full, seed=FULL_SEED),
-            passes={each.name: each for each in passes(parts)},
+            passes={each.name: each for each in every},
         )
 
 
@@ -63,11 +93,13 @@ class Drawn:
     meanwhile: Events  # what the state of an exact model takes in on the way
     against: Mapping[str, Query]  # one negative per event
     batch: int
-    ranked: Tensor | None  # [E, candidates] wrong targets
+    ranked: Tensor | None  # [E, candidates] wrong targets, NULL where a row has fewer
 
     @property
     def digest(self) -> str:
-        return digest_of(*(part.numpy() for query in self.against.values() for part in (query.src, query.dst)))
+        drawn = [part.numpy() for query in self.against.values() for part in (query.src, query.dst)]
+        brought = [] if self.events.candidates is None else [self.events.candidates.numpy()]
+        return digest_of(*drawn, *brought)
 
 
 def draw(
@@ -77,7 +109,9 @@ def draw(
     strategies: Sequence[str] | None = None,
     progress: Progress = silent,
 ) -> Drawn:
-    """Draw a pass's negatives as the protocol wants them."""
+    """Draw a pass's negatives as the protocol wants them; if `strategies` are named, those and nothing else
+    that came with the data.
+    """
     batch = rules.metric_batch(config.batch_size)
     against: dict[str, Query] = {}
     for strategy in config.negatives if strategies is None else strategies:
@@ -91,8 +125,8 @@ def draw(
             batch_size=batch,
             order=config.order,
         )
-    ranked = None
-    if config.candidates and len(each.events):
+    ranked = each.candidates if strategies is None else None
+    if ranked is None and config.candidates and len(each.events):
         ranked = candidates(each.events, each.pool, count=config.candidates, seed=each.seed)
     meanwhile = each.meanwhile if config.known == "all" else each.events
     return Drawn(each, meanwhile, against, batch, ranked)
@@ -104,7 +138,7 @@ class Scores:
 
     positive: Mapping[str, Tensor]  # by strategy [E] (equal unless the model differs by strategy)
     negative: Mapping[str, Tensor]  # by strategy [E]
-    ranked: Tensor | None  # [E, candidates]
+    ranked: Tensor | None  # [E, candidates] of the first strategy's model; -inf where there is no candidate
 
 
 @torch.no_grad()
@@ -136,7 +170,8 @@ def score_pass(
                 for strategy, wrong in zip(strategies, found[1:], strict=True):
                     positive[strategy][rows], negative[strategy][rows] = found[0], wrong
             if ranked is not None and drawn.ranked is not None:
-                ranked[rows] = _one_against_many(model, true, drawn.ranked[rows], now)
+                # by the model whose scores of the true pairs they are ranked against
+                ranked[rows] = _one_against_many(next(iter(views.values())), true, drawn.ranked[rows], now)
         model.observe(arrived.to(model.device), past)
         progress(f"{drawn.events.name}: scoring", flush.stop, len(events))
     return Scores(positive, negative, ranked)
@@ -156,9 +191,14 @@ def _shared(views: Mapping[str, TemporalModel]) -> list[tuple[TemporalModel, lis
 
 
 def _one_against_many(model: TemporalModel, true: Query, wrong: Tensor, past: Past) -> Tensor:
-    count = wrong.shape[1]
-    query = Query(true.src.repeat_interleave(count), wrong.reshape(-1), true.time.repeat_interleave(count))
-    return probability(model, query, past).view(-1, count)
+    there = wrong != NULL  # [B, candidates]
+    count = there.sum(dim=1)
+    query = Query(true.src.repeat_interleave(count), wrong[there], true.time.repeat_interleave(count))
+    found = torch.full(wrong.shape, -torch.inf)
+    pieces = [slice(start, start + AT_ONCE) for start in range(0, len(query), AT_ONCE)]
+    if pieces:
+        found[there] = torch.cat([probability(model, query[piece], past) for piece in pieces])
+    return found
 
 
 def measure(drawn: Drawn, scores: Scores) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+from torch import Tensor
 
 from dsrd.data.split import Split
 from dsrd.errors import unknown
@@ -38,6 +39,7 @@ class Pass:
     last_observed: float  # pairs up to here are not inductive negatives
     start: Literal["train", "val"]  # the state it begins with: after training or after validation
     leaves: Literal["val", ""] = ""  # the snapshot it leaves behind
+    candidates: Tensor | None = None  # [E, m] wrong targets that came with the data, NULL where a row has fewer
 
 
 def passes(split: Split) -> list[Pass]:

@@ -56,6 +56,7 @@ class TemporalModel(nn.Module, ABC):
     Config: ClassVar[type[Any]]
     paper: ClassVar[str]  # who published it, where
     reads: ClassVar[str]  # what a score looks at, for the table of models
+    cost: ClassVar[str] = "not said"  # of one score, in a few words (k: `neighbors`)
     published: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # settings of the published rows, by data set
     small: ClassVar[Mapping[str, Any]] = {}  # settings that make a test quick
     skips: ClassVar[Mapping[str, str]] = {}  # conformance checks that cannot hold, each with its reason

@@ -189,6 +189,7 @@ class CAWN(TemporalModel):
     Config = CAWNConfig
     paper: ClassVar[str] = "Wang et al., ICLR 2021"
     reads: ClassVar[str] = "walks from both endpoints, and where they cross"
+    cost: ClassVar[str] = "a tree of walks per endpoint, an LSTM along them"
     published: ClassVar[Mapping[str, Mapping[str, Any]]] = _published()
     small: ClassVar[Mapping[str, Any]] = {
         "neighbors": 4,

@@ -101,6 +101,7 @@ class DyGFormer(TemporalModel):
     Config = DyGFormerConfig
     paper: ClassVar[str] = "Yu et al., NeurIPS 2023"
     reads: ClassVar[str] = "recent links of both endpoints, and whom they share"
+    cost: ClassVar[str] = "long histories, 2 transformer layers over both"
     published: ClassVar[Mapping[str, Mapping[str, Any]]] = _published()
     small: ClassVar[Mapping[str, Any]] = {
         "length": 6,

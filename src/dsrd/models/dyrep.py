@@ -67,6 +67,7 @@ class DyRep(NodeEncoder):
     Config = DyRepConfig
     paper: ClassVar[str] = "Trivedi et al., ICLR 2019"
     reads: ClassVar[str] = "memory of each endpoint"
+    cost: ClassVar[str] = "memory; per message k links, 1 attention layer"
     published: ClassVar[Mapping[str, Mapping[str, Any]]] = _published()
     small: ClassVar[Mapping[str, Any]] = {"neighbors": 4, "dim": 16, "time_dim": 8, "dropout": 0.0}
 

@@ -84,6 +84,7 @@ class EdgeBank(TemporalModel):
     Config = EdgeBankConfig
     paper: ClassVar[str] = "Poursafaei et al., NeurIPS 2022"
     reads: ClassVar[str] = "the pair's own history"
+    cost: ClassVar[str] = "one look-up"
     published: ClassVar[Mapping[str, Mapping[str, Any]]] = _published()
 
     def __init__(self, config: EdgeBankConfig, graph: GraphSpec) -> None:

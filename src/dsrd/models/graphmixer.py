@@ -72,6 +72,7 @@ class GraphMixer(NodeEncoder):
     Config = GraphMixerConfig
     paper: ClassVar[str] = "Cong et al., ICLR 2023"
     reads: ClassVar[str] = "recent links of each endpoint"
+    cost: ClassVar[str] = "k links, 2 mixer blocks"
     published: ClassVar[Mapping[str, Mapping[str, Any]]] = _published()
     small: ClassVar[Mapping[str, Any]] = {"neighbors": 5, "dim": 16, "time_dim": 8, "history": 20, "dropout": 0.0}
 

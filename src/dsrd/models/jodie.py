@@ -67,6 +67,7 @@ class JODIE(TemporalModel):
     Config = JODIEConfig
     paper: ClassVar[str] = "Kumar et al., KDD 2019"
     reads: ClassVar[str] = "memory of each endpoint and its age"
+    cost: ClassVar[str] = "memory only, no links"
     published: ClassVar[Mapping[str, Mapping[str, Any]]] = _published()
     small: ClassVar[Mapping[str, Any]] = {"dim": 16, "time_dim": 8, "dropout": 0.0}
 

@@ -109,6 +109,7 @@ class NAT(TemporalModel):
     Config = NATConfig
     paper: ClassVar[str] = "Luo & Li, LoG 2022"
     reads: ClassVar[str] = "memory and neighbour caches of each endpoint, joined"
+    cost: ClassVar[str] = "caches of fixed size, no links searched"
     published: ClassVar[Mapping[str, Mapping[str, Any]]] = _published()
     small: ClassVar[Mapping[str, Any]] = {
         "near": 8,

@@ -232,6 +232,7 @@ class PINT(TemporalModel):
     Config = PINTConfig
     paper: ClassVar[str] = "Souza et al., NeurIPS 2022"
     reads: ClassVar[str] = "memory and recent neighbours, placed by walks to both endpoints"
+    cost: ClassVar[str] = "k + k^2 links in 2 layers, walk counts of each"
     published: ClassVar[Mapping[str, Mapping[str, Any]]] = _published()
     small: ClassVar[Mapping[str, Any]] = {"neighbors": 4, "dim": 16, "time_dim": 8}
 

@@ -70,6 +70,7 @@ class TCL(TemporalModel):
     Config = TCLConfig
     paper: ClassVar[str] = "Wang et al., 2021"
     reads: ClassVar[str] = "recent links of both endpoints, each beside the other's"
+    cost: ClassVar[str] = "k links, 2 x 2 attention layers over both"
     published: ClassVar[Mapping[str, Mapping[str, Any]]] = _published()
     small: ClassVar[Mapping[str, Any]] = {"neighbors": 5, "dim": 16, "time_dim": 8, "dropout": 0.0}
 

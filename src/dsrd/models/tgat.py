@@ -64,6 +64,7 @@ class TGAT(NodeEncoder):
     Config = TGATConfig
     paper: ClassVar[str] = "Xu et al., ICLR 2020"
     reads: ClassVar[str] = "recent neighbours of each endpoint, and theirs"
+    cost: ClassVar[str] = "k + k^2 links, 2 attention layers"
     published: ClassVar[Mapping[str, Mapping[str, Any]]] = _published()
     small: ClassVar[Mapping[str, Any]] = {"neighbors": 4, "dim": 16, "time_dim": 8, "dropout": 0.0}
 

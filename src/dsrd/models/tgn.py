@@ -65,6 +65,7 @@ class TGN(NodeEncoder):
     Config = TGNConfig
     paper: ClassVar[str] = "Rossi et al., 2020"
     reads: ClassVar[str] = "memory and recent neighbours of each endpoint"
+    cost: ClassVar[str] = "memory, k links, 1 attention layer"
     published: ClassVar[Mapping[str, Mapping[str, Any]]] = _published()
     small: ClassVar[Mapping[str, Any]] = {"neighbors": 4, "dim": 16, "time_dim": 8, "dropout": 0.0}
 

@@ -96,6 +96,7 @@ class TPNet(TemporalModel):
     Config = TPNetConfig
     paper: ClassVar[str] = "Lu et al., NeurIPS 2024"
     reads: ClassVar[str] = "walk state of the pair and of recent partners"
+    cost: ClassVar[str] = "k links, walk states of each, 2 mixer blocks"
     published: ClassVar[Mapping[str, Mapping[str, Any]]] = _published()
     small: ClassVar[Mapping[str, Any]] = {
         "steps": 2,

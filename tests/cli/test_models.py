@@ -1,0 +1,95 @@
+"""`dsrd models`: the table, one model in full, and what stands behind both in JSON."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from dsrd.cli.fields import choices, comments
+from dsrd.models import model_class, names
+
+from .conftest import STATELESS, TRAINED, UNTRAINED, done, refused
+
+
+@pytest.fixture(scope="module")
+def rows() -> dict[str, dict[str, Any]]:
+    return {row["name"]: row for row in done("models", "--json").json["models"]}
+
+
+def test_every_model_says_what_it_is(rows: dict[str, dict[str, Any]]):
+    assert list(rows) == names()
+    for name, row in rows.items():
+        assert set(row) >= {"paper", "year", "reads", "state", "bytes", "cost", "options", "fidelity"}, name
+        assert "cost" in vars(model_class(name)), f"{name} does not say what a score costs"
+        assert 0 < len(row["cost"]) <= 50, name
+        assert row["reads"], name
+        assert (
+            set(row["settings"])
+            == set(row["comments"])
+            == {each.name for each in fields(model_class(name).Config)}
+        )
+        assert set(row["published_settings"]) == set(row["published"])
+    assert rows[UNTRAINED]["year"] == 2022
+    assert rows[TRAINED]["bytes"] == rows[TRAINED]["state_bytes_per_node"] > 0
+    assert rows[STATELESS]["state"] == []
+
+
+def test_options_are_the_switches_of_the_configuration(rows: dict[str, dict[str, Any]]):
+    assert rows[TRAINED]["options"] == {
+        "sampling": {"values": ["recent", "uniform", "decayed"], "fidelity": False},
+        "last_message": {"values": ["time", "role"], "fidelity": True},
+        "attend_padding": {"values": ["true", "false"], "fidelity": True},
+    }
+    for name, row in rows.items():
+        for key in re.findall(r"^.*`(\w+)=", row["description"].partition("Fidelity\n")[2], re.M):
+            assert row["options"][key]["fidelity"], f"{name}: {key}"
+
+
+def test_notes_are_counted(rows: dict[str, dict[str, Any]]):
+    assert rows[TRAINED]["fidelity"] == 3
+    assert rows[UNTRAINED]["fidelity"] == 2
+
+
+def test_the_list_is_readable_on_a_terminal(rows: dict[str, dict[str, Any]]):
+    shown = done("models").out
+    assert all(len(line.rstrip()) <= 80 for line in shown.splitlines())
+    told = " ".join(shown.split())
+    for row in rows.values():
+        for part in ("summary", "reads", "cost"):
+            assert row[part] in told
+    assert re.search(rf"^{TRAINED} .* 2020 +963,969 +2,481 +3$", shown, re.M)
+
+
+@pytest.mark.parametrize("name", names())
+def test_one_model_in_full(name: str, rows: dict[str, dict[str, Any]]):
+    shown = done("models", name).out
+    row, told = rows[name], " ".join(shown.split())
+    assert " ".join(row["description"].split()) in told
+    prose = [line for line in shown.splitlines() if not line.startswith("    ")]
+    assert all(len(line) <= 80 for line in prose)
+    for key, about in row["comments"].items():
+        assert re.search(rf"^  {key}=\S", shown, re.M), key
+        assert about in told
+    for dataset in row["published"]:
+        assert re.search(rf"\b{dataset}\b", shown.partition("published rows")[2]), dataset
+    for preset in row["presets"]:
+        assert f"--preset {preset}" in shown
+
+
+def test_one_model_as_json(rows: dict[str, dict[str, Any]]):
+    assert done("models", TRAINED, "--json").json["models"] == [rows[TRAINED]]
+
+
+def test_a_model_nobody_knows():
+    assert "unknown model 'tng'; did you mean 'tgn'?" in refused("models", "tng")
+    assert "unknown model 'tng'" in refused("models", "tng", "--json")
+
+
+def test_what_a_configuration_says_of_its_fields():
+    config = model_class(TRAINED).Config
+    assert comments(config)["layers"] == "attention layers"
+    assert comments(config)["dropout"] == ""
+    assert list(choices(config)) == ["sampling", "last_message", "attend_padding"]

@@ -29,6 +29,7 @@ def make_tgn(task: Task):  # noqa: ANN201
     torch.manual_seed(0)
     cls = model_class("tgn")
     model = create("tgn", GraphSpec(num_nodes=task.dataset.num_nodes), overridden(cls.Config(), cls.small))
+    model.head.out.weight.data *= 100  # scores of untrained weights nearly tie: a last bit could move a rank
     for batch in task.split.train.batches(200):
         model.observe(batch, task.train_past)
     return model.eval()
@@ -68,9 +69,8 @@ def test_four_passes_hand_their_state_over(task: Task) -> None:
             model.observe(batch, task.full_past)
             start += len(batch)
         ours = found[each.part][each.setting]["historical"]
-        # an untrained model's scores nearly tie: the last bit of one can move the AP of a batch
-        assert ours["ap"] == pytest.approx(100 * sum(aps) / len(aps), abs=0.15)
-        assert ours["auc"] == pytest.approx(100 * sum(aucs) / len(aucs), abs=0.15)
+        assert ours["ap"] == pytest.approx(100 * sum(aps) / len(aps), abs=2e-2)
+        assert ours["auc"] == pytest.approx(100 * sum(aucs) / len(aucs), abs=2e-2)
 
 
 def test_strict_results_do_not_depend_on_the_batch_size(task: Task) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
-import io
 import json
+import re
 import statistics
 import sys
-import tokenize
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
@@ -18,6 +16,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hint
 from typer.testing import CliRunner
 
 from dsrd import SynthConfig, model_names
+from dsrd.cli.fields import comments
 from dsrd.cli.main import app
 from dsrd.config import PARTS, RunConfig, label
 from dsrd.models import model_class
@@ -38,28 +37,9 @@ class Setting(NamedTuple):
 
 def settings_of(config: type[Any]) -> Iterator[Setting]:
     """The fields of a dataclass with what their source says of them."""
-    about, kinds = _comments(config), get_type_hints(config)
+    about, kinds = comments(config), get_type_hints(config)
     for each in fields(config):
         yield Setting(each.name, _kind(kinds[each.name]), _typed(each.default), about[each.name])
-
-
-def _comments(config: type[Any]) -> dict[str, str]:
-    """The comment at the end of each field's line, or the string below it."""
-    source = inspect.getsource(config)
-    comments = {
-        token.start[0]: token.string.lstrip("# ")
-        for token in tokenize.generate_tokens(io.StringIO(source).readline)
-        if token.type == tokenize.COMMENT
-    }
-    found: dict[str, str] = {}
-    body = next(node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)).body
-    for node, after in zip(body, [*body[1:], None], strict=True):
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            below = after.value if isinstance(after, ast.Expr) else None
-            lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
-            beside = " ".join(comments[line] for line in lines if line in comments)
-            found[node.target.id] = str(below.value) if isinstance(below, ast.Constant) else beside
-    return found
 
 
 def _kind(wanted: Any) -> str:
@@ -129,28 +109,39 @@ def models_page() -> str:
     """The table that `dsrd models` prints, then each model's own words."""
     printed = CliRunner().invoke(app, ["models", "--json"], catch_exceptions=False).stdout
     rows = json.loads(printed.splitlines()[-1])["models"]
-    columns = ["model", "paper", "a score reads", "state", "bytes per node", "parameters"]
+    columns = ["model", "paper", "year", "a score reads", "state", "bytes per node", "cost of a score", "weights"]
     lines = [
         [
             f"[{row['name']}](#{row['name']})",
-            row["paper"],
+            re.sub(r",? \d{4}$", "", row["paper"]),
+            str(row["year"] or "-"),
             row["reads"],
             ", ".join(row["state"]) or "none",
             f"{row['state_bytes_per_node']:,}",
+            row["cost"],
             f"{row['parameters']:,}",
         ]
         for row in rows
     ]
+    switches = [[f"[{row['name']}](#{row['name']})", _options(row), str(row["fidelity"])] for row in rows]
     parts = [
         "# Models\n",
         NOTE,
         "Sizes are those of the default settings on a stream without features. A state of 0 bytes per node, where "
-        "there is one, grows with the events instead. Settings: [settings.md](settings.md).\n",
+        "there is one, grows with the events instead. k: `neighbors`. Settings: [settings.md](settings.md).\n",
         table(columns, lines),
+        "Settings that choose among ways of doing it; those with a star are explained under Fidelity, which says "
+        "where a model differs from its paper or from public code, and in so many points:\n",
+        table(["model", "options", "points"], switches),
     ]
     for row in rows:
         parts += [f"## {row['name']}\n", _own_words(row["name"]), _published(row["name"]), _presets(row)]
     return "\n".join(parts)
+
+
+def _options(row: Mapping[str, Any]) -> str:
+    told = (f"`{key}={'|'.join(each['values'])}`{'*' * each['fidelity']}" for key, each in row["options"].items())
+    return ", ".join(told) or "none"
 
 
 def _own_words(name: str) -> str:

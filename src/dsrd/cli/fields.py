@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 
 def comments(config: type[Any]) -> dict[str, str]:
-    """The comment at the end of each field's lines; empty where there is none.
+    """The comment at the end of each field's lines, or the string below them; empty where there is neither.
 
     >>> from dsrd.config import TrainConfig
     >>> comments(TrainConfig)["lr"]
@@ -24,10 +24,16 @@ def comments(config: type[Any]) -> dict[str, str]:
         if token.type == tokenize.COMMENT
     }
     found = dict.fromkeys((each.name for each in fields(config)), "")
-    for node in ast.walk(ast.parse(source)):
+    body = next(node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)).body
+    for node, after in zip(body, [*body[1:], None], strict=True):
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
-            found[node.target.id] = " ".join(beside[line] for line in lines if line in beside)
+            below = after.value if isinstance(after, ast.Expr) else None
+            found[node.target.id] = (
+                str(below.value)
+                if isinstance(below, ast.Constant)
+                else " ".join(beside[line] for line in lines if line in beside)
+            )
     return found
 
 

@@ -65,7 +65,8 @@ class Inputs(nn.Module):
         self.bias = nn.Parameter(torch.randn(config.dim))  # all there is of a node without features
         self.node = nn.Linear(graph.node_dim, config.dim, bias=False) if graph.node_dim else None
         self.edge = nn.Linear(graph.edge_dim, config.time_dim, bias=False) if graph.edge_dim else None
-        self.rate = nn.Parameter(10.0 ** -torch.linspace(0, 9, config.time_dim))  # W_t
+        # W_t by its logarithm: rates span nine decades, and steps of equal size would throw the slow ones about
+        self.log_rate = nn.Parameter(-torch.linspace(0, 9, config.time_dim) * math.log(10))
         self.mix = nn.Linear(config.time_dim, config.dim, bias=False)  # W_e
 
     def of_node(self, node: Tensor, past: Past) -> Tensor:  # [...] -> [..., dim]
@@ -75,7 +76,7 @@ class Inputs(nn.Module):
         return own
 
     def of_event(self, event: Tensor, age: Tensor, past: Past) -> Tensor:  # [B, k], [B, k] -> [B, k, dim]
-        feature = torch.cos(age.unsqueeze(-1) * self.rate)
+        feature = torch.cos(age.unsqueeze(-1) * self.log_rate.exp())
         if self.edge is not None:
             feature = feature + self.edge(past.edge_x(event).to(feature.dtype))
         mixed: Tensor = self.mix(feature)

@@ -74,7 +74,7 @@ class Literal:
     def keys_and_values(self, layer: Any, head: int, t: float, window: list[Interaction]) -> list[Any]:
         inputs, found = self.body.inputs, []
         for partner, event, time in window:
-            phi = torch.cos((t - time) * inputs.rate)
+            phi = torch.cos((t - time) * inputs.log_rate.exp())
             if inputs.edge is not None:
                 phi = phi + inputs.edge(self.data.edge_x[event].double())
             fused = inputs.mix(phi)

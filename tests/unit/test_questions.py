@@ -79,6 +79,19 @@ def test_every_node_is_asked_once_when_it_first_appears_at_either_end():
     assert cuts == sorted(set(cuts)), "no year is in two parts"
 
 
+def test_ends_are_asked_about_at_every_event_in_both_directions():
+    data, label = citations()
+    task = NodeTask.of(data, asks="ends", node_label=torch.nan_to_num(label, 2.0))
+    assert (task.asks, task.visible) == ("ends", "same-time")
+    asked = list(zip(task.node.tolist(), task.row.tolist(), strict=True))
+    wanted = zip(data.events.src.tolist(), data.events.dst.tolist(), strict=True)
+    assert asked == [(end, row) for row, pair in enumerate(wanted) for end in pair]
+    once = NodeTask.of(data, node_label=torch.nan_to_num(label, 2.0))
+    first = [asked.index(each) for each in zip(once.node.tolist(), once.row.tolist(), strict=True)]
+    # asked for the first time, a node is seen as it is when it is asked once
+    torch.testing.assert_close(embeddings(walk(task, MODELS[0]))[first], embeddings(walk(once, MODELS[0])))
+
+
 def test_nodes_without_a_class_are_not_asked():
     data, label = citations()
     task = NodeTask.of(data, node_label=label)

@@ -3,7 +3,8 @@
 Labels of *events* belong to the event's source at that time: every labelled event asks once, and the answer may
 use what came strictly before it. Labels of *nodes* never change: every node is asked about once, when it first
 takes part in an event, at either end. A node has no past then, but the events of its first timestamp are what
-brought it up (a paper comes with its references), and they are not its label: they are visible.
+brought it up (a paper comes with its references), and they are not its label: they are visible. Asked at the
+*ends* of every event, a node is asked about as often as it takes part in one.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from dsrd.errors import DsrdError, unknown
 from dsrd.events import as_tensor
 from dsrd.graph.past import Past
 
-Asks = Literal["events", "nodes"]
-"""Whose label it is: of an event's source at that time, or of a node for good."""
+Asks = Literal["events", "nodes", "ends"]
+"""Whose label it is: of an event's source at that time, or of a node for good, asked once or at all its events."""
 
 Visible = Literal["before", "same-time"]
 """What an answer may use: events strictly before the question, or those of its own timestamp as well."""
 
-DEFAULT_VISIBLE: Mapping[Asks, Visible] = {"events": "before", "nodes": "same-time"}
+DEFAULT_VISIBLE: Mapping[Asks, Visible] = {"events": "before", "nodes": "same-time", "ends": "same-time"}
 PARTS = ("train", "val", "test")
 MOST_CLASSES = 100
 NAN = float("nan")
@@ -59,8 +60,8 @@ class NodeTask:
     ) -> NodeTask:
         """Check the labels of a data set and cut it; `node_label` [N] has the classes of nodes, nan for none.
 
-        Asked are nodes if their classes are given, else events. Nodes can be asked about without a list of
-        classes if every source has the same label throughout.
+        Asked are nodes if their classes are given, else events. Nodes and ends can be asked about without a list
+        of classes if every source has the same label throughout.
         """
         _require_known("--ask", asks, Asks)
         _require_known("--visible", visible, Visible)
@@ -70,7 +71,8 @@ class NodeTask:
         if whose == "events":
             node, row, label = _of_events(dataset)
         else:
-            node, row, label = _of_nodes(dataset, _source_labels(dataset) if node_label is None else node_label)
+            classes = _source_labels(dataset) if node_label is None else node_label
+            node, row, label = (_of_nodes if whose == "nodes" else _of_ends)(dataset, classes.numpy())
         asked = ~np.isnan(label)
         target, names = _classes(dataset.name, label[asked])
         node, row = node[asked], row[asked]
@@ -150,13 +152,18 @@ def _of_events(dataset: Dataset) -> Questions:
     return dataset.events.src.numpy(), np.arange(len(dataset.events)), _event_labels(dataset)
 
 
-def _of_nodes(dataset: Dataset, node_label: Tensor) -> Questions:
-    """Each node once, at its first event as either end."""
+def _of_ends(dataset: Dataset, node_label: NDArray[np.float32]) -> Questions:
+    """Both ends of each event, in the order of the stream."""
     src, dst, _, _ = dataset.events.numpy()
-    ends = np.stack([src, dst], axis=1).reshape(-1)  # [2E] in the order of the stream
-    node, place = np.unique(ends, return_index=True)
-    order = np.argsort(place, kind="stable")
-    return node[order], place[order] // 2, node_label.numpy()[node[order]]
+    ends = np.stack([src, dst], axis=1).reshape(-1)  # [2E]
+    return ends, np.arange(len(ends)) // 2, node_label[ends]
+
+
+def _of_nodes(dataset: Dataset, node_label: NDArray[np.float32]) -> Questions:
+    """Each node once, at its first event as either end."""
+    ends, row, label = _of_ends(dataset, node_label)
+    first = np.sort(np.unique(ends, return_index=True)[1])
+    return ends[first], row[first], label[first]
 
 
 def _source_labels(dataset: Dataset) -> Tensor:

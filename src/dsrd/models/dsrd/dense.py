@@ -139,7 +139,7 @@ class DenseLayer(nn.Module):
         """Weights, and the products q k: of the query in the space of tokens, for keys are linear in them, too."""
         asked = torch.einsum("bhd,hde->bhe", query, self.key.weight.view(self.heads, query.shape[-1], -1))
         product = torch.bmm(asked, window.token.transpose(1, 2))  # [B, H, k]
-        return self.decays.omega(cosine(product, query, key), window.x, window.mask), product
+        return self.decays.omega(cosine(product, query, key.square().sum(-1)), window.x, window.mask), product
 
 
 class Dense(Body):

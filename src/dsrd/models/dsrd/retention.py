@@ -111,10 +111,9 @@ def normalised(weight: Tensor) -> Tensor:
     return weight / weight.sum(-1, keepdim=True).clamp(min=1)
 
 
-def cosine(product: Tensor, query: Tensor, key: Tensor) -> Tensor:
-    """Of queries and keys whose product is known.  # [B, H, k], [B, H, d], [B, H or 1, k, d] -> [B, H, k]"""
-    length = query.square().sum(-1, keepdim=True) * key.square().sum(-1)
-    return product * torch.rsqrt(length + 1e-12)
+def cosine(product: Tensor, query: Tensor, key_square: Tensor) -> Tensor:
+    """Of queries and keys whose product is known.  # [B, H, k], [B, H, d], [B, H or 1, k] -> [B, H, k]"""
+    return product * torch.rsqrt(query.square().sum(-1, keepdim=True) * key_square + 1e-12)
 
 
 def plain(value: Tensor) -> list[float]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,21 @@ class Reading:
     node: Tensor  # [2, Q, node]
 
 
+@dataclass(frozen=True)
+class Window:
+    """The latest events of each end, as the layers see them."""
+
+    token: Tensor  # [B, k, dim]
+    z: Tensor  # [B, k, pair]: what the state says of each partner and the other end
+    x: Tensor  # [B, k]: ages
+    mask: Tensor  # [B, k]
+
+    @cached_property
+    def square(self) -> Tensor:
+        """Of each token's length: all layers and heads need it.  # [B, 1, k]"""
+        return self.token.square().sum(-1).unsqueeze(1)
+
+
 class AgeFeatures(nn.Module):
     """Cosines and soft steps of log(1 + age)."""
 
@@ -53,9 +68,11 @@ class AgeFeatures(nn.Module):
         self.step: Tensor
         self.register_buffer("step", torch.linspace(0, 16, dim - dim // 2))
 
-    def forward(self, x: Tensor) -> Tensor:  # [...] -> [..., dim]
-        x = x.unsqueeze(-1)
-        return torch.cat([torch.cos(x * self.rate + self.phase), torch.tanh(x - self.step)], dim=-1)
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:  # [...] -> [..., dim / 2] each
+        # tanh(x - c) = 1 - 2 / (1 + exp(2x) exp(-2c)): one exponential per age instead of one per step
+        growth = torch.exp(2 * x).unsqueeze(-1) * torch.exp(-2 * self.step)
+        steps = growth.add_(1).reciprocal_().mul_(-2).add_(1)  # ages are data, no gradient passes here
+        return torch.cos(x.unsqueeze(-1) * self.rate + self.phase), steps
 
 
 class WalkLayer(nn.Module):
@@ -74,29 +91,30 @@ class WalkLayer(nn.Module):
         self.decays = Decays(config, depth)
         self.block = Block(dim, config.dropout)
 
-    def forward(self, h: Tensor, token: Tensor, z: Tensor, s: Tensor, x: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, h: Tensor, window: Window, s: Tensor) -> Tensor:
         if self.ablate == "no_block":
             return h
         gamma = self.decays.gate().unsqueeze(-1)  # [H, 1]
-        out = self._injection(h, token, x, mask) * (1 - gamma)  # [B, H, d]
+        out = self._injection(h, window) * (1 - gamma)  # [B, H, d]
         if self.ablate != "no_state":
-            out = out + self._retained(z, s, x, mask) * gamma
+            out = out + self._retained(window, s) * gamma
         fed: Tensor = self.block(h, out)
         return fed
 
-    def _injection(self, h: Tensor, token: Tensor, x: Tensor, mask: Tensor) -> Tensor:
-        query = self.query(h).unflatten(-1, (self.heads, -1))  # [B, H, dim]
+    def _injection(self, h: Tensor, window: Window) -> Tensor:
+        query, token = self.query(h).unflatten(-1, (self.heads, -1)), window.token  # [B, H, dim], [B, k, dim]
         product = torch.bmm(query, token.transpose(1, 2))  # [B, H, k]
-        weight = self.decays.omega(cosine(product, query, token.unsqueeze(1)), x, mask)
+        weight = self.decays.omega(cosine(product, query, window.square), window.x, window.mask)
         # values are linear in tokens: summing first spares a projection of every token
         summed = torch.bmm(weight * product / math.sqrt(token.shape[-1]), token)  # [B, H, dim]
         return torch.einsum("bhe,hed->bhd", summed, self.value)
 
-    def _retained(self, z: Tensor, s: Tensor, x: Tensor, mask: Tensor) -> Tensor:
+    def _retained(self, window: Window, s: Tensor) -> Tensor:
         kept: Tensor = self.retain(s).unflatten(-1, (self.heads, -1))  # [B, H, d]
         if self.ablate == "no_diffusion":
             return kept
-        return kept + torch.einsum("bhp,hpd->bhd", torch.bmm(self.decays.psi(x, mask), z), self.diffuse)
+        diffused = torch.bmm(self.decays.psi(window.x, window.mask), window.z)  # [B, H, pair]
+        return kept + torch.einsum("bhp,hpd->bhd", diffused, self.diffuse)
 
 
 class Walks(Body):
@@ -155,22 +173,23 @@ class Walks(Body):
         if self.config.ablate == "no_state":
             pair, node = torch.zeros_like(pair), torch.zeros_like(node)
             seen = torch.cat([torch.zeros_like(seen[..., : -walks.WINDOW]), seen[..., -walks.WINDOW :]], dim=-1)
-        token = self._tokens(reading, x, mask, seen, past).flatten(0, 1)  # [2Q, k, dim]
-        h = self._start(query, x, mask, node, past).flatten(0, 1)  # [2Q, dim]
-        z, s = seen[..., : -walks.WINDOW].flatten(0, 1), pair.repeat(2, 1)  # [2Q, k, pair], [2Q, pair]
+        parts = (self._tokens(reading, x, seen, past), seen[..., : -walks.WINDOW], x, mask)
+        window = Window(*(part.flatten(0, 1) for part in parts))  # [2Q, k, ...]
+        h, s = self._start(query, x, mask, node, past).flatten(0, 1), pair.repeat(2, 1)  # [2Q, dim], [2Q, pair]
         for layer in self.layers:
-            h = layer(h, token, z, s, x.flatten(0, 1), mask.flatten(0, 1))
+            h = layer(h, window, s)
         return h.view(2, len(query), -1), pair, node
 
-    def _tokens(self, reading: Reading, x: Tensor, mask: Tensor, seen: Tensor, past: Past) -> Tensor:
-        token = side_by_side(self.token, self.age(x), seen, squashed(past.edge_x(reading.event)))
-        return gelu(token) * mask.unsqueeze(-1)
+    def _tokens(self, reading: Reading, x: Tensor, seen: Tensor, past: Past) -> Tensor:
+        token = side_by_side(self.token, *self.age(x), seen, squashed(past.edge_x(reading.event)))
+        return gelu(token)
 
     def _start(self, query: Query, x: Tensor, mask: Tensor, node: Tensor, past: Past) -> Tensor:
         some = mask[..., :1]  # [2, Q, 1]: is there any history
         length = torch.log1p(mask.sum(-1, keepdim=True))
         own = squashed(past.node_x(torch.stack([query.src, query.dst])))
-        start: Tensor = self.start(torch.cat([self.age(x[..., 0]) * some, some, length, node, own], dim=-1))
+        age = torch.cat(self.age(x[..., 0]), dim=-1) * some
+        start: Tensor = self.start(torch.cat([age, some, length, node, own], dim=-1))
         return start
 
     def read(self, query: Query, past: Past, state: State) -> Reading:
@@ -214,7 +233,8 @@ def side_by_side(linear: nn.Linear, *parts: Tensor) -> Tensor:
     total: Tensor = linear.bias
     for part in parts:
         columns = linear.weight[:, start : start + part.shape[-1]]
-        total = torch.addmm(total, part.flatten(0, -2), columns.t())
+        product = part.flatten(0, -2), columns.t()
+        total = total.addmm_(*product) if start else torch.addmm(total, *product)  # in place: no copy of the sum
         start += part.shape[-1]
     return total.view(*shape, -1)
 

@@ -63,7 +63,7 @@ class DSRD(TemporalModel):
     reads: ClassVar[str] = "state of both endpoints and of their recent partners"
     cost: ClassVar[str] = "k links, a state read of each, 2 layers"
     small: ClassVar[Mapping[str, Any]] = {"dim": 8, "heads": 2, "neighbors": 5, "code_dim": 16, "dropout": 0.0}
-    recipe: ClassVar[Mapping[str, Any]] = {"lr": 1e-3, "average": 0.99, "epochs": 20, "patience": 5}
+    recipe: ClassVar[Mapping[str, Any]] = {"lr": 1e-3, "average": 0.99, "epochs": 30, "patience": 10}
     presets: ClassVar[Mapping[str, Preset]] = {"paper": PAPER}
     exact: ClassVar[bool] = True
 

@@ -62,7 +62,8 @@ class Inputs(nn.Module):
 
     def __init__(self, config: DSRDConfig, graph: GraphSpec) -> None:
         super().__init__()
-        self.bias = nn.Parameter(torch.randn(config.dim))  # all there is of a node without features
+        # all there is of a node without features; of length 1, so that times have a say from the start
+        self.bias = nn.Parameter(torch.randn(config.dim) / math.sqrt(config.dim))
         self.node = nn.Linear(graph.node_dim, config.dim, bias=False) if graph.node_dim else None
         self.edge = nn.Linear(graph.edge_dim, config.time_dim, bias=False) if graph.edge_dim else None
         # W_t by its logarithm: rates span nine decades, and steps of equal size would throw the slow ones about

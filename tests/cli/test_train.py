@@ -53,6 +53,8 @@ def assert_is_record(record: dict) -> None:
         for figures in record["results"][setting].values():
             assert set(figures) == FIGURES
             assert all(0 <= value <= 100 for value in figures.values())
+    assert [len(values) for values in record["curve"].values()] == [record["timing"]["epochs"]] * 3
+    assert max(record["curve"]["val_ap"]) >= record["validation"]["transductive"]["random"]["ap"] - 1e-3
     assert record["timing"]["seconds_per_epoch"] > 0
     assert record["timing"]["events_per_second"] > 0
     assert {"data", "split", "config", "negatives"} <= set(record["digests"])

@@ -21,6 +21,8 @@ from dsrd.files import write_json
 from dsrd.models import TemporalModel, settings
 from dsrd.train.fit import Fit, Progressed, RunFolder, build, check_data, load_model
 
+CURVE = ("loss", "val_ap", "val_auc")  # of a run's log, in its record
+
 
 def prepare(
     run: RunConfig, data_dir: str | Path | None = None, progress: Progress = silent
@@ -110,6 +112,8 @@ def measured(
         **_training_times(progressed, len(task.split.train)),
     }
     more: dict[str, Any] = {"head": main, "validation": heads[main]["validation"]}
+    if progressed.history:
+        more["curve"] = {key: [line[key] for line in progressed.history] for key in CURVE}
     if others:
         more["heads"] = {head: heads[head] for head in others}
     if source.law is not None:

@@ -218,7 +218,7 @@ def results_page() -> str:
                 lines.append(f"| {name} | {len(seeds)} | {cells} |")
         if place[1] == "dyglib" and (place[0], place[2]) in best:
             lines.append(f"| *best published* | 5 | {' | '.join(_best(best[place[0], place[2]]))} |")
-    return "\n".join([*lines, *_node_results(nodes)]) + "\n"
+    return "\n".join([*lines, *_node_results(nodes), *_speed()]) + "\n"
 
 
 def _model(record: Mapping[str, Any]) -> str:
@@ -250,6 +250,32 @@ def _node_results(records: list[dict[str, Any]]) -> list[str]:
     columns = ["data set", "model", "training", "seed", "class", "ROC-AUC", "AUPRC", "over chance"]
     about = "Test, in percent, with 95 % bootstrap intervals; how it is asked: [classify.md](classify.md)."
     return ["", "## Classification of nodes", "", about, "", table(columns, rows).rstrip("\n")]
+
+
+def _speed() -> list[str]:
+    """Seconds of every model in results/speed.jsonl (the last record of each), beside those of public code."""
+    public = json.loads((HERE / "public_speed.json").read_text(encoding="utf-8"))
+    found: dict[str, dict[str, Any]] = {}
+    for line in (HERE.parent / "results" / "speed.jsonl").read_text(encoding="utf-8").splitlines():
+        record = json.loads(line)
+        if record["dataset"] == public["dataset"]:
+            found[label(record["model"], record["preset"])] = record
+    rows = []
+    for name, record in sorted(found.items(), key=lambda item: item[1]["timing"]["seconds_per_epoch"]):
+        ours, theirs = record["timing"], public["seconds"].get(name, {})
+        cells = [name]
+        for mine, other in ((ours["seconds_per_epoch"], "epoch"), (ours["seconds_per_1000_pairs"], "pairs")):
+            there = theirs.get(other)
+            cells += [f"{mine:.3g}", f"{there:g}" if there else "-", f"{there / mine:.1f}" if there else "-"]
+        rows.append([*cells, f"{record['peak_rss_mb']:.0f}", f"{record['machine']['load']:.1f}"])
+    columns = ["model", "s per epoch", "public code", "times faster"]
+    columns += ["s per 1,000 pairs", "public code", "times faster", "peak MB", "load"]
+    about = (
+        f"{public['dataset']}, batches of 200, published settings, one thread: `dsrd bench speed --dataset "
+        f"{public['dataset']} --model M`, with `--batches 25` (cawn: 10) for all but dsrd. *public code*: "
+        f"{public['source'][0].lower()}{public['source'][1:]}. *load*: of the machine, two cores, at the time."
+    )
+    return ["", "## Speed", "", about, "", table(columns, rows).rstrip("\n")]
 
 
 def _heads(record: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -12,6 +12,7 @@ from torch import Tensor
 from conformance.conftest import build, make_stream, parted
 from dsrd.config import EvaluateConfig, RunConfig
 from dsrd.data.dataset import Dataset
+from dsrd.errors import DsrdError
 from dsrd.evaluate.evaluator import Task, draw, evaluate, score_pass
 from dsrd.evaluate.protocol import PROTOCOLS
 from dsrd.events import Events, Query
@@ -202,6 +203,24 @@ def test_unknown_nodes_first_events_and_repeated_times(name: str, stream: Datase
     model.observe(far[:0], past)
     later = Query(torch.tensor([5000, 1]), torch.tensor([1, 7]), torch.tensor([4.0, 4.0]).double())
     assert torch.isfinite(ask(model, later, past)).all()
+
+
+def test_embeddings_are_pure_vectors_of_nodes(model: TemporalModel, stream: Dataset) -> None:
+    """Everybody who learns can be asked for vectors, and so for classes of nodes."""
+    observed(model, stream, 200)
+    before, past, asked = model.state.snapshot(), past_of(stream), stream.events[200:230]
+    if not model.num_parameters:
+        with pytest.raises(DsrdError, match="has no embeddings"):
+            model.embed(asked.src, asked.time, past)
+        return
+    with torch.no_grad():
+        together = model.embed(asked.src, asked.time, past)
+        alone = [model.embed(asked.src[row : row + 1], asked.time[row : row + 1], past) for row in range(30)]
+    assert together.shape == (30, together.shape[1])
+    assert torch.isfinite(together).all()
+    assert torch.allclose(together, torch.cat(alone), atol=1e-5)
+    assert len(together.unique(dim=0)) > 5, "nodes with different pasts look different"
+    assert same_state(before, model.state.snapshot())
 
 
 def test_state_grows_linearly_with_nodes(name: str, stream: Dataset) -> None:

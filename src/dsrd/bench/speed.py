@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from dsrd.evaluate.protocol import Pass, protocol
 from dsrd.events import Events
 from dsrd.graph.negatives import TrainingNegatives
 from dsrd.train.fit import Fit
-from dsrd.train.loop import train_on
+from dsrd.train.loop import train_epoch
 
 WARM_UP = 5  # batches: compilation, first allocations
 BLOCKS = 5  # of a part of the batches: histories are short early in a stream, and so is the work
@@ -35,15 +36,15 @@ def speed(
     blocks = _blocks(len(events), size, batches)
     timed = sum(block.stop - block.start for block in blocks)
 
+    learn = partial(train_epoch, fit.model, fresh=False)
+
     def epoch(of: list[slice]) -> float:
         negatives, seconds, seen = TrainingNegatives(events, run.seed), 0.0, 0
         fit.model.state.reset()
         for block in of:
             _observe(fit, events[seen : block.start], task, size)
             began = time.perf_counter()
-            train_on(
-                fit.model, events[block], task.train_past, negatives, fit.optimizer, fit.rules, size, progress
-            )
+            learn(events[block], task.train_past, negatives, fit.optimizer, fit.rules, size, progress)
             seconds, seen = seconds + time.perf_counter() - began, block.stop
         return seconds
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from dsrd.errors import DsrdError, unknown
-from dsrd.events import Events, Query
+from dsrd.events import NULL, Events, Query
 from dsrd.graph.negatives import TrainingNegatives
 from dsrd.graph.past import Past
 from dsrd.models.state import State
@@ -149,6 +149,31 @@ class NodeEncoder(TemporalModel):
         src, dst = self.encode(node, time, past)[where].chunk(2)
         logits: Tensor = self.head(src, dst)
         return logits
+
+
+class PairEncoder(TemporalModel):
+    """A model that embeds each endpoint as seen beside the other."""
+
+    def __init__(self, config: Any, graph: GraphSpec, out_dim: int) -> None:
+        super().__init__(config, graph)
+        self.head = MergeHead(out_dim, out_dim)
+
+    @abstractmethod
+    def ends(self, query: Query, past: Past) -> tuple[Tensor, Tensor]:
+        """Embeddings of both endpoints of each pair.  # [Q] -> [Q, out_dim] twice"""
+
+    def embed(self, node: Tensor, time: Tensor, past: Past) -> Tensor:
+        """The node beside nobody: what is left of a pair that has nothing in common."""
+        return self.ends(beside_nobody(node, time), past)[0]
+
+    def score(self, query: Query, past: Past) -> Tensor:
+        logits: Tensor = self.head(*self.ends(query, past))
+        return logits
+
+
+def beside_nobody(node: Tensor, time: Tensor) -> Query:
+    """Pairs that ask about the nodes alone: the partner is the node that no event has."""
+    return Query(node, torch.full_like(node, NULL), time)
 
 
 def distinct(node: Tensor, time: Tensor) -> tuple[Tensor, Tensor, Tensor]:

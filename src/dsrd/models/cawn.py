@@ -46,8 +46,7 @@ from dsrd.errors import DsrdError
 from dsrd.events import NULL, Neighbors, Query, as_tensor
 from dsrd.graph import kernels
 from dsrd.graph.past import Past
-from dsrd.models.base import GraphSpec, TemporalModel, by_dataset, distinct
-from dsrd.nn.heads import MergeHead
+from dsrd.models.base import GraphSpec, PairEncoder, by_dataset, distinct
 from dsrd.nn.time import CosineTime
 from dsrd.nn.transformer import Layout, PostNormBlock, spans
 
@@ -183,7 +182,7 @@ def _from_rest(gates: Tensor) -> tuple[Tensor, Tensor]:
     return torch.sigmoid(show) * torch.tanh(c), c
 
 
-class CAWN(TemporalModel):
+class CAWN(PairEncoder):
     """Anonymous walks from both endpoints; keeps no state."""
 
     Config = CAWNConfig
@@ -202,13 +201,13 @@ class CAWN(TemporalModel):
     }
 
     def __init__(self, config: CAWNConfig, graph: GraphSpec) -> None:
-        super().__init__(config, graph)
+        dim = max(config.dim, graph.edge_dim, graph.node_dim)
+        super().__init__(config, graph, out_dim=dim)
         if (config.neighbors**config.walk_length + 1) ** (config.walk_length + 1) >= 2**62:
             raise DsrdError(
                 f"{config.neighbors}^{config.walk_length} walks are too many to count; "
                 "lower model.neighbors or model.walk_length"
             )
-        dim = max(config.dim, graph.edge_dim, graph.node_dim)
         widths = [dim, config.time_dim, dim, config.position_dim]
         attended = math.ceil(sum(widths) // 2 / config.heads) * config.heads
         self.time = CosineTime(config.time_dim)
@@ -222,19 +221,8 @@ class CAWN(TemporalModel):
         self.token = nn.Linear(2 * (sum(widths) // 2) + 2 * (config.position_dim // 2), attended)
         self.mix = PostNormBlock(attended, config.heads, config.dropout)
         self.out = nn.Linear(attended, dim)
-        self.head = MergeHead(dim, dim)
 
-    def score(self, query: Query, past: Past) -> Tensor:
-        src, dst = self._ends(query, past)
-        logits: Tensor = self.head(src, dst)
-        return logits
-
-    def embed(self, node: Tensor, time: Tensor, past: Past) -> Tensor:
-        """The node beside a partner whose walks meet nobody."""
-        return self._ends(Query(node, torch.full_like(node, NULL), time), past)[0]
-
-    def _ends(self, query: Query, past: Past) -> tuple[Tensor, Tensor]:
-        """Embeddings of both endpoints of each pair.  # [Q, dim] twice"""
+    def ends(self, query: Query, past: Past) -> tuple[Tensor, Tensor]:
         ends = torch.cat([query.src, query.dst])
         node, time, start = distinct(ends, torch.cat([query.time, query.time]))  # walks are drawn once per start
         walks = self._walks(node, time, past)

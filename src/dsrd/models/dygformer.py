@@ -37,8 +37,7 @@ from dsrd.errors import DsrdError
 from dsrd.events import NULL, Query, as_tensor
 from dsrd.graph.cooccurrence import appearances
 from dsrd.graph.past import Past
-from dsrd.models.base import GraphSpec, TemporalModel, by_dataset, distinct
-from dsrd.nn.heads import MergeHead
+from dsrd.models.base import GraphSpec, PairEncoder, by_dataset, distinct
 from dsrd.nn.linear import BlockLinear
 from dsrd.nn.time import CosineTime
 from dsrd.nn.transformer import Layout, PreNormBlock, spans
@@ -95,7 +94,7 @@ class Sequences:
     length: Tensor  # [S] entries in use
 
 
-class DyGFormer(TemporalModel):
+class DyGFormer(PairEncoder):
     """Both histories through one transformer, with counts of shared partners; keeps no state."""
 
     Config = DyGFormerConfig
@@ -113,8 +112,8 @@ class DyGFormer(TemporalModel):
     }
 
     def __init__(self, config: DyGFormerConfig, graph: GraphSpec) -> None:
-        super().__init__(config, graph)
         dim, channel = max(config.dim, graph.edge_dim, graph.node_dim), config.channel_dim
+        super().__init__(config, graph, out_dim=dim)
         self.time = CosineTime(config.time_dim)
         self.count = nn.Sequential(nn.Linear(1, channel), nn.ReLU(), nn.Linear(channel, channel))
         self.node_channel, self.edge_channel = (BlockLinear([dim] * config.patch, channel) for _ in range(2))
@@ -124,15 +123,8 @@ class DyGFormer(TemporalModel):
             PreNormBlock(CHANNELS * channel, config.heads, config.dropout) for _ in range(config.layers)
         )
         self.out = nn.Linear(CHANNELS * channel, dim)
-        self.head = MergeHead(dim, dim)
 
-    def score(self, query: Query, past: Past) -> Tensor:
-        src, dst = self.encode(query, past).unbind(1)
-        logits: Tensor = self.head(src, dst)
-        return logits
-
-    def encode(self, query: Query, past: Past) -> Tensor:
-        """Either endpoint as seen beside the other.  # [Q, 2, dim]"""
+    def ends(self, query: Query, past: Past) -> tuple[Tensor, Tensor]:
         node, time = torch.stack([query.src, query.dst], dim=1), query.time.unsqueeze(1).expand(-1, 2)  # [Q, 2]
         node, time, where = distinct(node.reshape(-1), time.reshape(-1))
         ends = where.view(-1, 2)  # [Q, 2]
@@ -147,8 +139,8 @@ class DyGFormer(TemporalModel):
             x = block(x, whole)
         last = self.blocks[-1]
         assert isinstance(last, PreNormBlock)
-        embedded: Tensor = self.out(last.pooled(x, whole, each.mean)).view(len(query), 2, -1)
-        return embedded
+        src, dst = self.out(last.pooled(x, whole, each.mean)).view(len(query), 2, -1).unbind(1)
+        return src, dst
 
     def _sequences(self, node: Tensor, time: Tensor, past: Past) -> Sequences:
         k, patch = self.config.length - 1, self.config.patch

@@ -47,8 +47,7 @@ from dsrd.compiled import vectorised
 from dsrd.events import NULL, Events, Query, as_tensor
 from dsrd.graph import walk_counts
 from dsrd.graph.past import Past
-from dsrd.models.base import GraphSpec, TemporalModel, by_dataset, distinct
-from dsrd.nn.heads import MergeHead
+from dsrd.models.base import GraphSpec, PairEncoder, by_dataset, distinct
 from dsrd.nn.linear import BlockLinear
 from dsrd.nn.memory import GRU, LastMessage, MessageMemory
 from dsrd.nn.time import CosineTime
@@ -226,7 +225,7 @@ class Aggregate(nn.Module):
         return embedded
 
 
-class PINT(TemporalModel):
+class PINT(PairEncoder):
     """Memory, injective sums, relative positions."""
 
     Config = PINTConfig
@@ -237,14 +236,14 @@ class PINT(TemporalModel):
     small: ClassVar[Mapping[str, Any]] = {"neighbors": 4, "dim": 16, "time_dim": 8}
 
     def __init__(self, config: PINTConfig, graph: GraphSpec) -> None:
-        super().__init__(config, graph)
-        dim = self.dim = max(config.dim, graph.edge_dim, graph.node_dim)
+        dim = max(config.dim, graph.edge_dim, graph.node_dim)
+        super().__init__(config, graph, out_dim=dim)
+        self.dim = dim
         self.time = Seconds(config.time_dim)
         mail_dim = 2 * dim + config.time_dim + graph.edge_dim
         cell = GRU([2 * dim + config.time_dim + dim], dim)  # dim columns are kept for edge features, as published
         self.memory = MessageMemory(self.state, cell, dim, mail_dim)
         self.layers = nn.ModuleList(Aggregate(dim, config.hops + 1) for _ in range(config.layers))
-        self.head = MergeHead(dim, dim)
         if config.positions == "walks":
             for name in ROWS:
                 self.state.declare(name, lambda rows: torch.zeros(rows, dtype=torch.int64), per_node=True)
@@ -258,17 +257,7 @@ class PINT(TemporalModel):
         if self.config.step and len(gaps):
             self.time.unit = self.config.step / gaps.min()
 
-    def score(self, query: Query, past: Past) -> Tensor:
-        src, dst = self._ends(query, past)
-        logits: Tensor = self.head(src, dst)
-        return logits
-
-    def embed(self, node: Tensor, time: Tensor, past: Past) -> Tensor:
-        """The node beside a partner whom no walk reaches."""
-        return self._ends(Query(node, torch.full_like(node, NULL), time), past)[0]
-
-    def _ends(self, query: Query, past: Past) -> tuple[Tensor, Tensor]:
-        """Embeddings of both endpoints of each pair.  # [Q, dim] twice"""
+    def ends(self, query: Query, past: Past) -> tuple[Tensor, Tensor]:
         root, target = torch.cat([query.src, query.dst]), torch.cat([query.dst, query.src])
         base = int(root.max()) + 1 if len(root) else 1
         pair, time, where = distinct(root * base + target, query.time.repeat(2))

@@ -33,8 +33,7 @@ from torch import Tensor, nn
 
 from dsrd.events import Query
 from dsrd.graph.past import Past, Sampling
-from dsrd.models.base import GraphSpec, TemporalModel, by_dataset, distinct
-from dsrd.nn.heads import MergeHead
+from dsrd.models.base import GraphSpec, PairEncoder, by_dataset, distinct
 from dsrd.nn.linear import BlockLinear
 from dsrd.nn.time import CosineTime
 from dsrd.nn.transformer import Layout, PostNormBlock, spans
@@ -64,7 +63,7 @@ def _published() -> dict[str, dict[str, Any]]:
     return settings
 
 
-class TCL(TemporalModel):
+class TCL(PairEncoder):
     """Two transformer streams with attention across; keeps no state."""
 
     Config = TCLConfig
@@ -75,25 +74,23 @@ class TCL(TemporalModel):
     small: ClassVar[Mapping[str, Any]] = {"neighbors": 5, "dim": 16, "time_dim": 8, "dropout": 0.0}
 
     def __init__(self, config: TCLConfig, graph: GraphSpec) -> None:
-        super().__init__(config, graph)
         dim = max(config.dim, graph.edge_dim, graph.node_dim)
+        super().__init__(config, graph, out_dim=dim)
         self.time = CosineTime(config.time_dim)
         self.node_in, self.edge_in = (BlockLinear([dim], dim) for _ in range(2))
         self.time_in = nn.Linear(config.time_dim, dim)
         self.depth = nn.Parameter(torch.randn(config.neighbors + 1, dim))
         self.blocks = nn.ModuleList(PostNormBlock(dim, config.heads, config.dropout) for _ in range(config.layers))
         self.out = nn.Linear(dim, dim)
-        self.head = MergeHead(dim, dim)
 
-    def score(self, query: Query, past: Past) -> Tensor:
+    def ends(self, query: Query, past: Past) -> tuple[Tensor, Tensor]:
         node, time, where = distinct(torch.cat([query.src, query.dst]), query.time.repeat(2))
         x, length = self._tokens(node, time, past)  # [N, dim], [S]
         x = self.blocks[0](x, Layout.of(length))  # on its own, a stream is the same in every pair: once for each
         start, length = (length.cumsum(0) - length)[where], length[where]  # [2Q]
         x = x.index_select(0, spans(start, length))  # [T, dim] streams of all sources, then of all targets
         src, dst = self._crossed(x, length).chunk(2)
-        logits: Tensor = self.head(src, dst)
-        return logits
+        return src, dst
 
     def _crossed(self, x: Tensor, length: Tensor) -> Tensor:
         """From streams after their first self-attention to embeddings.  # [T, dim], [2Q] -> [2Q, dim]"""

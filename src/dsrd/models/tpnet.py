@@ -42,7 +42,7 @@ from torch import Tensor, nn
 from dsrd.events import Events, Neighbors, Query, as_tensor
 from dsrd.graph import projections
 from dsrd.graph.past import Past, Sampling
-from dsrd.models.base import GraphSpec, TemporalModel, by_dataset
+from dsrd.models.base import GraphSpec, TemporalModel, beside_nobody, by_dataset
 from dsrd.nn.heads import MergeHead
 from dsrd.nn.linear import BlockLinear
 from dsrd.nn.mixer import MixerBlock
@@ -126,6 +126,16 @@ class TPNet(TemporalModel):
         self._moments: tuple[Any, int, NDArray[np.float64]] | None = None
 
     def score(self, query: Query, past: Past) -> Tensor:
+        src, dst, relation = self._ends(query, past)
+        logits: Tensor = self.head(torch.cat([src, dst], dim=-1), relation)
+        return logits
+
+    def embed(self, node: Tensor, time: Tensor, past: Past) -> Tensor:
+        """The node's links, seen from itself and from nobody."""
+        return self._ends(beside_nobody(node, time), past)[0]
+
+    def _ends(self, query: Query, past: Past) -> tuple[Tensor, Tensor, Tensor]:
+        """Either end, and what their walks say of each other.  # [Q, dim] twice, [Q, width]"""
         node, time = torch.cat([query.src, query.dst]), query.time.repeat(2)  # [2Q]
         links = past.sample(self.config.sampling, node, time, self.config.neighbors)  # [2Q, k]
         used = links.mask if self.config.mask_padding else torch.ones_like(links.mask)
@@ -135,9 +145,8 @@ class TPNet(TemporalModel):
         count = len(there)
         seen_from = torch.cat([relation[:count], relation[count : 2 * count]], dim=-1)  # [T, 2 * width]
         tokens = self._tokens(links, used, time, seen_from, past)  # [T, dim]
-        both = torch.cat(self._mixed(tokens, used).chunk(2), dim=-1)  # [Q, 2 * dim]
-        logits: Tensor = self.head(both, relation[2 * count :])
-        return logits
+        left, right = self._mixed(tokens, used).chunk(2)
+        return left, right, relation[2 * count :]
 
     def _tokens(self, links: Neighbors, used: Tensor, time: Tensor, seen_from: Tensor, past: Past) -> Tensor:
         age = self._ticks(time, past).unsqueeze(1) - self._ticks(links.time, past)  # [2Q, k]

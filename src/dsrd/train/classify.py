@@ -60,12 +60,17 @@ class HeadConfig:
 
 
 class NodeHead(nn.Module):
-    """Two hidden layers from an embedding to the classes' logits."""
+    """Two hidden layers from an embedding to the classes' logits.
 
-    def __init__(self, dim: int, outputs: int, config: HeadConfig) -> None:
+    With `normalised` embeddings come to one scale first: that of a model that learns along moves, and a jump of it
+    can silence the narrow layer for good.
+    """
+
+    def __init__(self, dim: int, outputs: int, config: HeadConfig, normalised: bool = False) -> None:
         super().__init__()
         wide, narrow = config.hidden
         self.layers = nn.Sequential(
+            nn.LayerNorm(dim, elementwise_affine=False) if normalised else nn.Identity(),
             nn.Linear(dim, wide),
             nn.ReLU(),
             nn.Dropout(config.dropout),
@@ -202,7 +207,7 @@ def fit_end_to_end(
     """
     torch.manual_seed(seed)
     model, task = steps.model, steps.task
-    head = NodeHead(steps.width(), task.outputs, config).to(model.device)
+    head = NodeHead(steps.width(), task.outputs, config, normalised=True).to(model.device)
     both = nn.ModuleList([model, head])
     optimizer = torch.optim.Adam([p for p in both.parameters() if p.requires_grad], lr=config.lr)
     trained: Snapshot = {}

@@ -25,27 +25,15 @@ def train_epoch(
     batch_size: int,
     progress: Progress = silent,
     stepped: Callable[[], None] = lambda: None,
+    fresh: bool = True,
 ) -> float:
-    """Walk once through the training events, from an empty state; the mean loss of a batch."""
-    model.state.reset()
-    return train_on(model, events, past, negatives, optimizer, rules, batch_size, progress, stepped)
+    """Walk through training events, observing; the mean loss of a batch.
 
-
-def train_on(
-    model: TemporalModel,
-    events: Events,
-    past: Past,
-    negatives: TrainingNegatives,
-    optimizer: torch.optim.Optimizer | None,
-    rules: Protocol,
-    batch_size: int,
-    progress: Progress = silent,
-    stepped: Callable[[], None] = lambda: None,
-) -> float:
-    """Learn from events that follow on what the state holds, and observe them; the mean loss of a batch.
-
-    A model without parameters (no optimiser) only observes. `stepped` is called after every step.
+    A model without parameters (no optimiser) only observes. `stepped` is called after every step. An epoch begins
+    with an empty state; if not `fresh`, the events follow on what the state holds.
     """
+    if fresh:
+        model.state.reset()
     model.train()
     losses: list[float] = []
     for flush in rules.flushes(events, batch_size, exact=True):

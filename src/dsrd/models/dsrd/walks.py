@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from dsrd.events import NULL, Events, Query, as_tensor
+from dsrd.events import Events, Query, as_tensor
 from dsrd.graph import walks
 from dsrd.graph.past import Past
-from dsrd.models.base import GraphSpec
+from dsrd.models.base import GraphSpec, beside_nobody
 from dsrd.models.dsrd.retention import Block, Body, Decays, cosine, plain
 from dsrd.models.dsrd.settings import DSRDConfig
 from dsrd.models.state import State
@@ -156,7 +156,7 @@ class Walks(Body):
     def embed(self, node: Tensor, time: Tensor, past: Past, state: State) -> Tensor:
         """The node's h after the layers, nobody being the partner.
         Asked about nobody, a state answers with the node's own past and the noise of codes alone."""
-        return self._ends(Query(node, torch.full_like(node, NULL), time), past, state)[0][0]
+        return self._ends(beside_nobody(node, time), past, state)[0][0]
 
     def represent(self, query: Query, past: Past, state: State) -> Tensor:
         """What both heads see of each pair.  # [Q, features]"""

@@ -9,7 +9,7 @@ import statistics
 import sys
 import types
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -19,7 +19,7 @@ from dsrd import SynthConfig, model_names
 from dsrd.cli.fields import comments
 from dsrd.cli.main import app
 from dsrd.config import PARTS, RunConfig, label
-from dsrd.models import model_class
+from dsrd.models import model_class, settings
 
 HERE = Path(__file__).parent
 KINDS = ("random", "historical", "inductive")
@@ -222,8 +222,11 @@ def results_page() -> str:
 
 
 def _model(record: Mapping[str, Any]) -> str:
-    view = ", published view" if record["config"]["evaluate"].get("known") == "trained" else ""
-    return label(record["model"], record["preset"]) + view
+    config = record["config"]
+    view = ", published view" if config["evaluate"].get("known") == "trained" else ""
+    usual = json.loads(json.dumps(asdict(settings(record["model"], record["dataset"], record["preset"], {}))))
+    changed = (f", {key}={_typed(value)}" for key, value in config["model_args"].items() if value != usual[key])
+    return label(record["model"], record["preset"]) + "".join(changed) + view
 
 
 def _best(cells: Mapping[str, Mapping[str, list[Any]]]) -> Iterator[str]:
@@ -266,7 +269,11 @@ def _speed() -> list[str]:
         cells = [name]
         for mine, other in ((ours["seconds_per_epoch"], "epoch"), (ours["seconds_per_1000_pairs"], "pairs")):
             there = theirs.get(other)
-            cells += [f"{mine:.3g}", f"{there:g}" if there else "-", f"{there / mine:.1f}" if there else "-"]
+            cells += [
+                f"{mine:.3g}" if mine < 100 else f"{mine:,.0f}",
+                f"{there:,g}" if there else "-",
+                f"{there / mine:.1f}" if there else "-",
+            ]
         rows.append([*cells, f"{record['peak_rss_mb']:.0f}", f"{record['machine']['load']:.1f}"])
     columns = ["model", "s per epoch", "public code", "times faster"]
     columns += ["s per 1,000 pairs", "public code", "times faster", "peak MB", "load"]

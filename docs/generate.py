@@ -218,7 +218,7 @@ def results_page() -> str:
                 lines.append(f"| {name} | {len(seeds)} | {cells} |")
         if place[1] == "dyglib" and (place[0], place[2]) in best:
             lines.append(f"| *best published* | 5 | {' | '.join(_best(best[place[0], place[2]]))} |")
-    return "\n".join([*lines, *_node_results(nodes), *_speed()]) + "\n"
+    return "\n".join([*lines, *_beside_published(), *_node_results(nodes), *_speed()]) + "\n"
 
 
 def _model(record: Mapping[str, Any]) -> str:
@@ -253,6 +253,31 @@ def _node_results(records: list[dict[str, Any]]) -> list[str]:
     columns = ["data set", "model", "training", "seed", "class", "ROC-AUC", "AUPRC", "over chance"]
     about = "Test, in percent, with 95 % bootstrap intervals; how it is asked: [classify.md](classify.md)."
     return ["", "## Classification of nodes", "", about, "", table(columns, rows).rstrip("\n")]
+
+
+def _beside_published() -> list[str]:
+    """What each baseline reaches here and in its published row."""
+    published = json.loads((HERE / "published_rows.json").read_text(encoding="utf-8"))
+    runs: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for line in (HERE.parent / "results" / "baselines.jsonl").read_text(encoding="utf-8").splitlines():
+        record = json.loads(line)
+        if record["protocol"] == "dyglib":
+            runs.setdefault((record["dataset"], _model(record)), []).append(record)
+    rows = []
+    for (dataset, name), records in sorted(runs.items()):
+        mean, spread = published["ap"][dataset][records[0]["model"]]
+        found = [record["results"]["transductive"]["random"]["ap"] for record in records]
+        epochs = ", ".join(f"{each['timing']['best_epoch']} of {each['timing']['epochs']}" for each in records)
+        ours = f"{statistics.mean(found):.2f}" + (f" ± {statistics.stdev(found):.2f}" if len(found) > 1 else "")
+        difference = f"{statistics.mean(found) - mean:+.2f}"
+        rows.append([dataset, name, str(len(found)), ours, f"{mean:.2f} ± {spread:.2f}", difference, epochs])
+    columns = ["data set", "model", "seeds", "AP here", "published", "difference", "best epoch"]
+    about = (
+        "Test AP against random negatives, transductive, dyglib, published settings, to early stopping or the "
+        f"limit of time in the record; learning curves are in the records. *published*: {published['source']}. "
+        "What explains a difference: [choose.md](choose.md#why-some-rows-differ)."
+    )
+    return ["", "## Baselines beside their published rows", "", about, "", table(columns, rows).rstrip("\n")]
 
 
 def _speed() -> list[str]:

@@ -248,7 +248,7 @@ def _node_results(records: list[dict[str, Any]]) -> list[str]:
                 for figure in ("auc", "auprc")
             )
             kind = name or ("mean of classes" if "classes" in found else "positive")
-            row = [record["dataset"], label(record["model"], record["preset"]), record["training"]]
+            row = [record["dataset"], _model(record), record["training"]]
             rows.append([*row, str(record["seed"]), kind, auc, auprc, f"{part['auprc_factor']:.2f}"])
     columns = ["data set", "model", "training", "seed", "class", "ROC-AUC", "AUPRC", "over chance"]
     about = "Test, in percent, with 95 % bootstrap intervals; how it is asked: [classify.md](classify.md)."

@@ -281,26 +281,25 @@ def _beside_published() -> list[str]:
 
 
 def _speed() -> list[str]:
-    """Seconds of every model in results/speed.jsonl (the last record of each), beside those of public code."""
+    """Seconds of every model in results/speed.jsonl, the median of its records, beside those of public code."""
     public = json.loads((HERE / "public_speed.json").read_text(encoding="utf-8"))
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, list[dict[str, Any]]] = {}
     for line in (HERE.parent / "results" / "speed.jsonl").read_text(encoding="utf-8").splitlines():
         record = json.loads(line)
         if record["dataset"] == public["dataset"]:
-            found[label(record["model"], record["preset"])] = record
+            found.setdefault(label(record["model"], record["preset"]), []).append(record)
     rows = []
-    for name, record in sorted(found.items(), key=lambda item: item[1]["timing"]["seconds_per_epoch"]):
-        ours, theirs = record["timing"], public["seconds"].get(name, {})
-        cells = [name]
-        for mine, other in ((ours["seconds_per_epoch"], "epoch"), (ours["seconds_per_1000_pairs"], "pairs")):
-            there = theirs.get(other)
-            cells += [
-                f"{mine:.3g}" if mine < 100 else f"{mine:,.0f}",
-                f"{there:,g}" if there else "-",
-                f"{there / mine:.1f}" if there else "-",
-            ]
-        rows.append([*cells, f"{record['peak_rss_mb']:.0f}", f"{record['machine']['load']:.1f}"])
-    columns = ["model", "s per epoch", "public code", "times faster"]
+    for name, records in found.items():
+        cells = [name, str(len(records))]
+        for key, other in (("seconds_per_epoch", "epoch"), ("seconds_per_1000_pairs", "pairs")):
+            mine = statistics.median(record["timing"][key] for record in records)
+            there = public["seconds"].get(name, {}).get(other)
+            cells += [f"{mine:.3g}" if mine < 100 else f"{mine:,.0f}", f"{there:,g}" if there else "-"]
+            cells.append(f"{there / mine:.1f}" if there else "-")
+        memory = max(record["peak_rss_mb"] for record in records)
+        rows.append([*cells, f"{memory:.0f}", ", ".join(f"{each['machine']['load']:.1f}" for each in records)])
+    rows.sort(key=lambda row: float(row[2].replace(",", "")))
+    columns = ["model", "runs", "s per epoch", "public code", "times faster"]
     columns += ["s per 1,000 pairs", "public code", "times faster", "peak MB", "load"]
     about = (
         f"{public['dataset']}, batches of 200, published settings, one thread: `dsrd bench speed --dataset "

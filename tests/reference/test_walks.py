@@ -12,10 +12,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dsrd.compiled import compiled
 from dsrd.config import overridden
 from dsrd.errors import DsrdError
 from dsrd.events import Events, Query
 from dsrd.graph import walks
+from dsrd.graph.halves import narrowed, singles, widened
 from dsrd.graph.past import Past
 from dsrd.models import GraphSpec, create, model_class
 from dsrd.models.dsrd import DSRDConfig
@@ -222,6 +224,28 @@ def test_bfloat16_is_unbiased() -> None:
     scatter = found.std().item()
     assert scatter < 45
     assert abs(found.mean().item() - wanted) < 4 * scatter / math.sqrt(found.numel())
+
+
+@compiled
+def _both_ways(values: np.ndarray, chances: np.ndarray, like: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    kept, back = np.empty_like(like), np.empty_like(values)
+    for i in range(len(values)):
+        kept[i] = narrowed(values[i], chances[i], like[i])
+        back[i] = widened(kept[i])
+    return kept, singles(kept, back)
+
+
+@pytest.mark.parametrize("kind", [np.int16, np.float32])
+def test_halves_compiled_equal_halves_in_plain_python(kind: type) -> None:
+    rng = np.random.default_rng(0)
+    values = (rng.normal(size=300) * 10.0 ** rng.integers(-20, 20, 300)).astype(np.float32)
+    chances, like = rng.integers(0, 2**64, 300, dtype=np.uint64), np.zeros(300, kind)
+    kept, back = _both_ways(values, chances, like)
+    plain = [narrowed(*each) for each in zip(values, chances, like, strict=True)]
+    assert np.array_equal(kept, np.array(plain, kind))
+    assert np.array_equal(back, [widened(each) for each in kept])
+    assert np.array_equal(back, singles(kept, np.empty(300, np.float32)))
+    assert np.allclose(back, values, rtol=2**-7 if kind is np.int16 else 0)
 
 
 def test_bfloat16_scores_do_not_depend_on_the_batch_size() -> None:

@@ -15,12 +15,15 @@ from numba.extending import overload
 
 def widened(value: Any) -> Any:
     """An element as float32."""
-    raise NotImplementedError("for compiled code")
+    return (np.int32(value) << np.int32(16)).view(np.float32) if isinstance(value, np.integer) else value
 
 
 def singles(row: Any, room: Any) -> Any:
     """A row of elements as float32: itself, or widened into `room`."""
-    raise NotImplementedError("for compiled code")
+    if not np.issubdtype(row.dtype, np.integer):
+        return row
+    room[:] = [widened(value) for value in row]
+    return room
 
 
 def narrowed(value: Any, chance: Any, like: Any) -> Any:
@@ -28,7 +31,14 @@ def narrowed(value: Any, chance: Any, like: Any) -> Any:
 
     If they are uniform, the mean over them is the value itself.
     """
-    raise NotImplementedError("for compiled code")
+    if not isinstance(like, np.integer):
+        return value
+    return ((np.float32(value).view(np.uint32) + np.uint32(int(chance) & 0xFFFF)) >> np.uint32(16)).astype(
+        np.int16
+    )
+
+
+# What the compiler takes in their place: which of two forms is known by the type of the elements.
 
 
 def _widened(value: Any) -> Any:

@@ -128,29 +128,6 @@ def told_apart(logits: Tensor, true: int) -> Tensor:
     return binary_cross_entropy_with_logits(logits, label)
 
 
-class NodeEncoder(TemporalModel):
-    """A model that embeds each endpoint on its own: equal (node, time) pairs in a call are embedded once."""
-
-    def __init__(self, config: Any, graph: GraphSpec, out_dim: int) -> None:
-        super().__init__(config, graph)
-        self.head = MergeHead(out_dim, out_dim)
-
-    @abstractmethod
-    def encode(self, node: Tensor, time: Tensor, past: Past) -> Tensor:
-        """What the past says of each node at each time.  # [Q] -> [Q, out_dim]"""
-
-    def embed(self, node: Tensor, time: Tensor, past: Past) -> Tensor:
-        return self.encode(node, time, past)
-
-    def score(self, query: Query, past: Past) -> Tensor:
-        node = torch.cat([query.src, query.dst])
-        time = torch.cat([query.time, query.time])
-        node, time, where = distinct(node, time)
-        src, dst = self.encode(node, time, past)[where].chunk(2)
-        logits: Tensor = self.head(src, dst)
-        return logits
-
-
 class PairEncoder(TemporalModel):
     """A model that embeds each endpoint as seen beside the other."""
 
@@ -169,6 +146,22 @@ class PairEncoder(TemporalModel):
     def score(self, query: Query, past: Past) -> Tensor:
         logits: Tensor = self.head(*self.ends(query, past))
         return logits
+
+
+class NodeEncoder(PairEncoder):
+    """A model that embeds each endpoint on its own: equal (node, time) pairs in a call are embedded once."""
+
+    @abstractmethod
+    def encode(self, node: Tensor, time: Tensor, past: Past) -> Tensor:
+        """What the past says of each node at each time.  # [Q] -> [Q, out_dim]"""
+
+    def embed(self, node: Tensor, time: Tensor, past: Past) -> Tensor:
+        return self.encode(node, time, past)
+
+    def ends(self, query: Query, past: Past) -> tuple[Tensor, Tensor]:
+        node, time, where = distinct(torch.cat([query.src, query.dst]), query.time.repeat(2))
+        src, dst = self.encode(node, time, past)[where].chunk(2)
+        return src, dst
 
 
 def beside_nobody(node: Tensor, time: Tensor) -> Query:

@@ -45,6 +45,11 @@ def make_model(data: Dataset, **given: Any) -> Any:
     return model.double().eval()
 
 
+def small(features: Tensor) -> Tensor:
+    """Features by their logarithm, the sign kept."""
+    return torch.tensor([math.copysign(math.log1p(abs(each)), each) for each in features.tolist()]).double()
+
+
 class Literal:
     """State in a dictionary, one event at a time; every line is an equation."""
 
@@ -58,7 +63,7 @@ class Literal:
 
     def x(self, node: int) -> Tensor:
         inputs = self.body.inputs
-        return inputs.bias if inputs.node is None else inputs.node(self.data.node_x[node].double()) + inputs.bias
+        return inputs.bias if inputs.node is None else inputs.node(small(self.data.node_x[node])) + inputs.bias
 
     def window(self, node: int, t: float, k: int) -> list[Interaction]:
         """The last k interactions of a node strictly before t, either role."""
@@ -76,7 +81,7 @@ class Literal:
         for partner, event, time in window:
             phi = torch.cos((t - time) * inputs.log_rate.exp())
             if inputs.edge is not None:
-                phi = phi + inputs.edge(self.data.edge_x[event].double())
+                phi = phi + inputs.edge(small(self.data.edge_x[event]))
             fused = inputs.mix(phi)
             key = layer.key(self.x(partner)) + layer.key(fused)
             value = layer.value(self.x(partner)) + layer.value(fused)

@@ -45,9 +45,8 @@ def train_epoch(
                 loss = model.loss(batch, negatives, now)
                 loss.backward()  # type: ignore[no-untyped-call]
                 losses.append(loss.item())
-            if number == len(
-                pieces
-            ):  # observed with the weights that scored it: as published, the step comes after
+            if number == len(pieces):
+                # with the weights that scored it: as published, the step comes after
                 model.observe(events[flush].to(model.device), past)
             if optimizer is not None:
                 optimizer.step()

@@ -22,6 +22,7 @@ Readings chosen where the paper leaves them open:
 * A query at t is a step that is read and not written: window strictly before t, h = mean over heads of O(K). There
   Delta is not needed: q S = gamma q S_old + (1 - gamma) sum_i omega_i (q k_i) v_i.
 * Keys and values are those of the neighbour's features, in every layer; only queries rise through the layers.
+* Features enter by their logarithm, for the state is quadratic in them: a weight of 300 would drown the rest.
 * d in O is the width of a head. The last layer has no block, for nothing would read it.
 
 Along a node's steps S is linear in the increments, so the states after all steps of a batch come at once
@@ -39,7 +40,7 @@ from torch import Tensor, nn
 from dsrd.events import Events, Query
 from dsrd.graph.past import Past
 from dsrd.models.base import GraphSpec, distinct
-from dsrd.models.dsrd.retention import Block, Body, Decays, cosine
+from dsrd.models.dsrd.retention import Block, Body, Decays, cosine, squashed
 from dsrd.models.dsrd.settings import DSRDConfig
 from dsrd.models.dsrd.steps import Rows, Steps, gathered, independent, retained
 from dsrd.models.state import State
@@ -73,13 +74,13 @@ class Inputs(nn.Module):
     def of_node(self, node: Tensor, past: Past) -> Tensor:  # [...] -> [..., dim]
         if self.node is None:
             return self.bias.expand(*node.shape, -1)
-        own: Tensor = self.node(past.node_x(node).to(self.bias.dtype)) + self.bias
+        own: Tensor = self.node(squashed(past.node_x(node).to(self.bias.dtype))) + self.bias
         return own
 
     def of_event(self, event: Tensor, age: Tensor, past: Past) -> Tensor:  # [B, k], [B, k] -> [B, k, dim]
         feature = torch.cos(age.unsqueeze(-1) * self.log_rate.exp())
         if self.edge is not None:
-            feature = feature + self.edge(past.edge_x(event).to(feature.dtype))
+            feature = feature + self.edge(squashed(past.edge_x(event).to(feature.dtype)))
         mixed: Tensor = self.mix(feature)
         return mixed
 

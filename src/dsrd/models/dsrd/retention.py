@@ -116,6 +116,11 @@ def cosine(product: Tensor, query: Tensor, key_square: Tensor) -> Tensor:
     return product * torch.rsqrt(query.square().sum(-1, keepdim=True) * key_square + 1e-12)
 
 
+def squashed(x: Tensor) -> Tensor:
+    """Features of any size on one scale: small ones as they are, large ones by their logarithm."""
+    return torch.sign(x) * torch.log1p(x.abs())
+
+
 def plain(value: Tensor) -> list[float]:
     """Six figures: what a person reads and a log of every epoch can hold."""
     return [float(f"{each:.6g}") for each in value.detach().tolist()]

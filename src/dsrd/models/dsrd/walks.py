@@ -22,7 +22,7 @@ from dsrd.events import Events, Query, as_tensor
 from dsrd.graph import walks
 from dsrd.graph.past import Past
 from dsrd.models.base import GraphSpec, beside_nobody
-from dsrd.models.dsrd.retention import Block, Body, Decays, cosine, plain
+from dsrd.models.dsrd.retention import Block, Body, Decays, cosine, plain, squashed
 from dsrd.models.dsrd.settings import DSRDConfig
 from dsrd.models.state import State
 
@@ -220,11 +220,6 @@ class Walks(Body):
 
     def _rates(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         return self.rate.cpu().numpy(), self.fine.cpu().numpy()
-
-
-def squashed(x: Tensor) -> Tensor:
-    """Features of any size on one scale: small ones as they are, large ones by their logarithm."""
-    return torch.sign(x) * torch.log1p(x.abs())
 
 
 def side_by_side(linear: nn.Linear, *parts: Tensor) -> Tensor:

@@ -1,4 +1,7 @@
-"""Write docs/models.md, settings.md from the code and results.md from records: `python docs/generate.py`."""
+"""Write docs/models.md and settings.md from the code, results.md and a table of the README from records.
+
+`python docs/generate.py` after a change of either; a test compares.
+"""
 
 from __future__ import annotations
 
@@ -179,8 +182,8 @@ def _summary(config: type[Any]) -> str:
     return inspect.cleandoc(config.__doc__ or "").splitlines()[0]
 
 
-def results_page() -> str:
-    """Mean test results of every model, data set and protocol in `results`, a row for each head."""
+def link_results() -> tuple[dict[tuple[str, ...], list[dict[str, Any]]], list[dict[str, Any]]]:
+    """What records say of links, by (data set, protocol, setting, model, head), and the records about nodes."""
     runs: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     nodes: list[dict[str, Any]] = []
     for file in sorted((HERE.parent / "results").glob("*.jsonl")):
@@ -192,8 +195,19 @@ def results_page() -> str:
                 for setting, values in found.items():
                     row = (record["dataset"], record["protocol"], setting, _model(record), head)
                     runs.setdefault(row, []).append(values)
+    return runs, nodes
+
+
+def best_published() -> tuple[dict[tuple[str, str], Any], str]:
+    """The best published cells, by (data set, setting), and where they stand."""
     published = json.loads((HERE / "best_published.json").read_text(encoding="utf-8"))
-    best = {(each["dataset"], each["setting"]): each["best"] for each in published["cells"]}
+    return {(each["dataset"], each["setting"]): each["best"] for each in published["cells"]}, published["source"]
+
+
+def results_page() -> str:
+    """Mean test results of every model, data set and protocol in `results`, a row for each head."""
+    runs, nodes = link_results()
+    best, source = best_published()
     lines = [
         "# Results",
         "",
@@ -203,7 +217,7 @@ def results_page() -> str:
         "so the command: `dsrd train --dataset D --model M --seed S --protocol P` with them, or `dsrd evaluate` "
         "for a model that learns nothing.",
         "",
-        f"*best published*: {published['source']}. Measured under dyglib.",
+        f"*best published*: {source}. Measured under dyglib.",
         "",
         "*published view*: the same weights, their state held to what published states know "
         "(`evaluate.known=trained`, see [protocol.md](protocol.md)).",
@@ -325,9 +339,35 @@ def _cell(found: list[Mapping[str, float] | None]) -> str:
     return f"{statistics.mean(ap):.2f}{spread} / {statistics.mean(auc):.2f}"
 
 
+def readme() -> str:
+    """The README with its table of results written anew: each kind of negatives answered by the head it asks."""
+    runs, _ = link_results()
+    best, _ = best_published()
+    datasets = sorted({dataset for dataset, _ in best}, key=str.lower)
+    rows = []
+    for kind, head in zip(KINDS, ("partner", "pair", "pair"), strict=True):
+        for setting in ("transductive", "inductive"):
+            row = [kind, setting]
+            for dataset in datasets:
+                seeds = runs[dataset, "dyglib", setting, "dsrd", head]
+                ours = statistics.mean(seed[kind]["ap"] for seed in seeds)
+                theirs = best[dataset, setting][kind]["ap"][0]
+                row.append(f"**{ours:.2f}** / {theirs:.2f}" if ours > theirs else f"{ours:.2f} / **{theirs:.2f}**")
+            rows.append(row)
+    text = (HERE.parent / "README.md").read_text(encoding="utf-8")
+    begin, end = "<!-- results: docs/generate.py -->\n", "<!-- /results -->"
+    before, rest = text.split(begin)
+    return before + begin + table(["negatives", "setting", *datasets], rows) + end + rest.split(end)[1]
+
+
 def pages() -> dict[str, str]:
-    """Each generated page by its file name."""
-    return {"models.md": models_page(), "settings.md": settings_page(), "results.md": results_page()}
+    """Each generated page by its file name, seen from here."""
+    return {
+        "models.md": models_page(),
+        "settings.md": settings_page(),
+        "results.md": results_page(),
+        "../README.md": readme(),
+    }
 
 
 if __name__ == "__main__":

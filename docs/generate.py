@@ -262,9 +262,9 @@ def _node_results(records: list[dict[str, Any]]) -> list[str]:
                 for figure in ("auc", "auprc")
             )
             kind = name or ("mean of classes" if "classes" in found else "positive")
-            row = [record["dataset"], _model(record), record["training"]]
+            row = [record["dataset"], _model(record), record["training"], record["asks"]]
             rows.append([*row, str(record["seed"]), kind, auc, auprc, f"{part['auprc_factor']:.2f}"])
-    columns = ["data set", "model", "training", "seed", "class", "ROC-AUC", "AUPRC", "over chance"]
+    columns = ["data set", "model", "training", "asked of", "seed", "class", "ROC-AUC", "AUPRC", "over chance"]
     about = "Test, in percent, with 95 % bootstrap intervals; how it is asked: [classify.md](classify.md)."
     return ["", "## Classification of nodes", "", about, "", table(columns, rows).rstrip("\n")]
 

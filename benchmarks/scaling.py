@@ -5,9 +5,9 @@
 - by_batch: forward and backward of ONE batch of many edges, in chunks that give the same loss and gradient.
 
 Each size runs in a process of its own, on one thread, so that its peak memory is its own. Seconds are those the
-process worked (`wall` ones beside them). Sizes of a stream take turns, three each, and the fastest turn counts: what
-else the machine does slows a minute, and with turns no size has that minute to itself.
-Prints the figures and, last, one JSON object (`--save FILE`).
+process worked (`wall` ones beside them). Sizes of a stream take turns, three each, and the fastest turn counts:
+what else the machine does slows a minute, and no size has that minute to itself. Prints the figures and, last, one
+JSON object (`--save FILE`).
 """
 
 from __future__ import annotations

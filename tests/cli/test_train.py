@@ -105,6 +105,16 @@ def test_a_finished_run_is_not_trained_again():
     assert len(Path("results.jsonl").read_text().splitlines()) == 1
 
 
+def test_a_complete_run_trains_on_when_given_more_epochs():
+    done(*train("--json"))
+    more = [str(word).replace("train.epochs=1", "train.epochs=3") for word in train("--json")]
+    longer = done(*more)
+    assert "run: goes on after epoch" in longer.err
+    assert json.loads(longer.out.splitlines()[-1])["timing"]["epochs"] == 3
+    assert len(Path("results.jsonl").read_text().splitlines()) == 2
+    assert "this run is complete" in done(*more).err
+
+
 def test_a_record_that_did_not_reach_the_results_file_is_added_later():
     first = done(*train("--json", "--results", "none"))
     assert not Path("results.jsonl").exists()

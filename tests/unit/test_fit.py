@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from dsrd.bench.run import evaluate_folder, train
-from dsrd.config import RunConfig
+from dsrd.config import RunConfig, TrainConfig
 from dsrd.data.source import Source, open_dataset
 from dsrd.errors import DsrdError
 from dsrd.evaluate.evaluator import Task
@@ -42,9 +42,10 @@ def test_better_means_both_metrics() -> None:
     judged = []
     for epoch, (ap, auc) in enumerate([(80, 80), (81, 79), (80, 80), (82, 81), (81, 90), (99, 80)], start=1):
         progressed.epoch = epoch
-        judged.append(progressed.judge(ap, auc, patience=2))
+        judged.append(progressed.judge(ap, auc))
     assert judged == [True, False, True, True, False, False]  # a tie counts, one metric alone does not
-    assert (progressed.best_epoch, progressed.best_ap, progressed.waited, progressed.finished) == (4, 82, 2, True)
+    assert (progressed.best_epoch, progressed.best_ap, progressed.waited) == (4, 82, 2)
+    assert [progressed.enough(TrainConfig(patience=patience)) for patience in (2, 3)] == [True, False]
 
 
 class KilledError(Exception):
@@ -94,6 +95,27 @@ def test_a_finished_run_is_not_trained_again(task: Task, source: Source, tmp_pat
     assert (folder.best.read_bytes(), folder.last.read_bytes()) == written
     assert json.loads(folder.record.read_text())["results"] == record["results"]
     assert len((folder.path / "log.jsonl").read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    "short", [{"train_epochs": 1}, {"train_minutes": 1e-9}, {"train_patience": 1, "train_lr": 1.0}]
+)
+def test_a_run_given_more_trains_on_as_if_it_had_always_had_it(
+    short: dict[str, object], task: Task, source: Source, tmp_path: Path
+) -> None:
+    long = {**short, "train_epochs": 5, "train_minutes": 0.0, "train_patience": 20}
+    whole, grown = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "grown")
+    at_once = train(make_run(**long), whole, source, task)
+    first = train(make_run(**short), grown, source, task)
+    then = train(make_run(**long), grown, source, task)
+    assert first["timing"]["epochs"] < then["timing"]["epochs"] == at_once["timing"]["epochs"] == 5
+    assert then["results"] == at_once["results"]
+    assert then["config"] == at_once["config"]
+    assert json.loads(grown.record.read_text())["results"] == then["results"]
+    ours, theirs = (checkpoint.load(folder.last)[0]["weights"] for folder in (whole, grown))
+    assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
+    with pytest.raises(DsrdError, match=r"another train\.epochs \(5, not 4\); choose another --out"):
+        train(make_run(**{**long, "train_epochs": 4}), grown, source, task)  # what was learned cannot be unlearned
 
 
 def test_evaluating_a_folder_repeats_the_record(task: Task, source: Source, tmp_path: Path) -> None:

@@ -94,7 +94,8 @@ def train(
 
     The weights that do best on the validation events are kept and measured on the test events that follow them.
     The folder of the run holds its configuration, the log of epochs, the weights and the record of the results.
-    A run that was interrupted goes on, to the same weights, when the same command is given again.
+    A run that was interrupted goes on, to the same weights, when the same command is given again; with more
+    train.epochs, train.patience or train.minutes a complete one trains on.
     """
     from dsrd.bench import run as runner
     from dsrd.models import DEFAULT
@@ -109,7 +110,7 @@ def train(
     file = _results_file(results, folder.path.parent)
     with show.bar() as progress:
         opened, task = runner.prepare(run, data_dir, progress)
-        show.note(*opened.dataset.notes, *_how_far(folder))
+        show.note(*opened.dataset.notes, *_how_far(folder, run))
         record = runner.train(run, folder, opened, task, progress)
     _finish(record, file, json)
     show.note(f"run: {folder.path} (best epoch: {record['timing']['best_epoch']} of {record['timing']['epochs']})")
@@ -202,8 +203,8 @@ def _name(run: RunConfig) -> str:
     return f"{data}-{run.model}-{run.seed}-{run.digest[:6]}"
 
 
-def _how_far(folder: RunFolder) -> list[str]:
-    if folder.record.exists():
+def _how_far(folder: RunFolder, run: RunConfig) -> list[str]:
+    if folder.record.exists() and not folder.trains_on(run):
         return [f"{folder.path}: this run is complete; its results as they were recorded:"]
     if folder.last.exists():
         return [f"{folder.path}: goes on after epoch {folder.progressed().epoch}"]

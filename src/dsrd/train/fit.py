@@ -7,14 +7,14 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from dsrd.config import EvaluateConfig, RunConfig
+from dsrd.config import EvaluateConfig, RunConfig, TrainConfig
 from dsrd.errors import DsrdError
 from dsrd.evaluate.evaluator import Progress, Task, catch_up, draw, measure, score_pass, silent
 from dsrd.evaluate.protocol import Protocol, protocol
@@ -38,15 +38,20 @@ class Progressed:
     finished: bool = False
     history: list[dict[str, Any]] = field(default_factory=list)
 
-    def judge(self, ap: float, auc: float, patience: int) -> bool:
+    def judge(self, ap: float, auc: float) -> bool:
         """Early stopping as published: better only if AP *and* AUC are at least as good as the kept ones."""
         better = ap >= self.best_ap and auc >= self.best_auc
         if better:
             self.best_epoch, self.best_ap, self.best_auc, self.waited = self.epoch, ap, auc, 0
         else:
             self.waited += 1
-            self.finished = self.waited >= patience
         return better
+
+    def enough(self, train: TrainConfig) -> bool:
+        """Whether patience, minutes or epochs have run out."""
+        spent = sum(entry["seconds_with_validation"] for entry in self.history)
+        late = train.minutes > 0 and spent >= 60 * train.minutes
+        return late or self.waited >= train.patience or self.epoch >= train.epochs
 
 
 @dataclass(frozen=True)
@@ -85,15 +90,25 @@ class RunFolder:
     def _claim(self, run: RunConfig) -> None:
         target = self.path / "config.json"
         if target.exists():
-            difference = _difference(self.config().to_dict(), run.to_dict())
-            if difference:
-                raise DsrdError(
-                    f"{self.path}: holds a run with another {difference}; choose another --out or remove it"
-                )
+            if self.trains_on(run):
+                self.record.unlink(missing_ok=True)  # first: beside the new limits it would pass for their record
+                write_json(target, run.to_dict())
         elif any(self.path.iterdir()):
             raise DsrdError(f"{self.path}: is not empty and not a run; choose another --out")
         else:
             write_json(target, run.to_dict())
+
+    def trains_on(self, run: RunConfig) -> bool:
+        """Whether `run` is the one in here with a later end; one that differs in anything else is refused."""
+        stored = self.config()
+        longer = {name: getattr(run.train, name) for name in LIMITS if _reaches_further(name, run, stored)}
+        extended = replace(stored, train=replace(stored.train, **longer))
+        difference = _difference(extended.to_dict(), run.to_dict())
+        if difference:
+            raise DsrdError(
+                f"{self.path}: holds a run with another {difference}; choose another --out or remove it"
+            )
+        return bool(longer)
 
     def config(self) -> RunConfig:
         target = self.path / "config.json"
@@ -114,6 +129,15 @@ class RunFolder:
 
     def log(self, history: list[dict[str, Any]]) -> None:
         write_text(self.path / "log.jsonl", "".join(json.dumps(line) + "\n" for line in history))
+
+
+LIMITS = ("epochs", "patience", "minutes")  # of train: a run given more of them trains on
+
+
+def _reaches_further(limit: str, run: RunConfig, stored: RunConfig) -> bool:
+    """Whether a run may be given this limit instead of the one it has: 0, of minutes, is none."""
+    new, old = (getattr(config.train, limit) or math.inf for config in (run, stored))
+    return new > old
 
 
 def _difference(stored: Mapping[str, Any], mine: Mapping[str, Any], prefix: str = "") -> str:
@@ -172,8 +196,7 @@ class Fit:
         """Train to the end (or go on from the last checkpoint), then take up the best weights and their state."""
         if self.folder is not None and self.folder.last.exists():
             self._resume()
-        limit = self.run.train.epochs if self.optimizer else 1
-        while not self.progressed.finished and self.progressed.epoch < limit:
+        while not self.progressed.finished:
             self._epoch(progress)
         weights, state = self._best()
         _load_weights(self.model, weights, self.folder.best if self.folder else None)
@@ -206,7 +229,7 @@ class Fit:
             ap, auc = self._validate(progress)
             learned = model.learned()  # of the weights that were judged
             done.epoch += 1
-            if done.judge(ap, auc, run.train.patience):
+            if done.judge(ap, auc):
                 self._keep(trained)
         line: dict[str, Any] = {
             "epoch": done.epoch,
@@ -218,8 +241,7 @@ class Fit:
         line |= {"learned": learned} if learned else {}
         line["seconds_with_validation"] = time.perf_counter() - began
         done.history.append(line)
-        spent = sum(entry["seconds_with_validation"] for entry in done.history)
-        done.finished |= bool(run.train.minutes) and spent >= 60 * run.train.minutes
+        done.finished = self.optimizer is None or done.enough(run.train)
         self._checkpoint()
 
     def _validate(self, progress: Progress) -> tuple[float, float]:
@@ -296,6 +318,7 @@ class Fit:
             self.negatives.restore(groups["negatives"])
             torch.set_rng_state(groups["rng"]["torch"])
             self.progressed = Progressed(**note["progressed"])
+            self.progressed.finished = self.optimizer is None or self.progressed.enough(self.run.train)
 
 
 def check_note(path: Path, note: Mapping[str, Any], model: str, task: Task) -> None:

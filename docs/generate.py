@@ -215,7 +215,8 @@ def results_page() -> str:
         "Test AP / AUC in percent (mean over batches), from the records in `results/`: mean over the seeds that "
         "were run, with the standard deviation of AP where there are several. Each record holds its settings, and "
         "so the command: `dsrd train --dataset D --model M --seed S --protocol P` with them, or `dsrd evaluate` "
-        "for a model that learns nothing.",
+        "for a model that learns nothing. A record with `trained` is that of a run trained under the protocol it "
+        "names and measured by `dsrd evaluate RUN --protocol P`.",
         "",
         f"*best published*: {source}. Measured under dyglib.",
         "",

@@ -124,6 +124,7 @@ def test_evaluating_a_folder_repeats_the_record(task: Task, source: Source, tmp_
     assert evaluate_folder(folder, folder.config(), source, task)["results"] == record["results"]
     strict = evaluate_folder(folder, replace(folder.config(), protocol="strict"), source, task)
     assert strict["protocol"] == "strict"
+    assert strict["trained"] == {"protocol": "dyglib", "config": record["digests"]["config"]}
     assert strict["results"] != record["results"]
 
 

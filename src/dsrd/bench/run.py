@@ -74,8 +74,10 @@ def evaluate_folder(
     folder: RunFolder, run: RunConfig, source: Source, task: Task, progress: Progress = silent
 ) -> Record:
     """Measure the best weights of a trained run, under `run`'s protocol and negatives."""
-    model = load_model(folder, folder.config(), task)
-    return measured(run, source, task, model, folder.progressed(), progress)
+    stored = folder.config()
+    model = load_model(folder, stored, task)
+    record = measured(run, source, task, model, folder.progressed(), progress)
+    return {**record, "trained": {"protocol": stored.protocol, "config": stored.digest}}
 
 
 def evaluate_untrained(run: RunConfig, source: Source, task: Task, progress: Progress = silent) -> Record:

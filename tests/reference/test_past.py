@@ -134,7 +134,7 @@ def test_answers_do_not_depend_on_company_or_earlier_calls() -> None:
     past.uniform(node, time, 9)
     assert torch.equal(together[7:8], past.uniform(node[7:8], time[7:8], 4).event)
     assert torch.equal(together.flip(0), past.uniform(node, time.flip(0), 4).event)
-    assert not torch.equal(together, past.seeded(4).uniform(node, time, 4).event)
+    assert not torch.equal(together, past.redrawn(4).uniform(node, time, 4).event)
 
 
 def test_features_grow_with_a_live_past() -> None:

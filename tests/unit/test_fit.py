@@ -14,6 +14,9 @@ from dsrd.config import RunConfig, TrainConfig
 from dsrd.data.source import Source, open_dataset
 from dsrd.errors import DsrdError
 from dsrd.evaluate.evaluator import Task
+from dsrd.events import Events
+from dsrd.graph.negatives import TrainingNegatives
+from dsrd.graph.past import Past
 from dsrd.train import checkpoint
 from dsrd.train.fit import Fit, Progressed, RunFolder, load_model
 
@@ -149,3 +152,25 @@ def test_foreign_folders_and_checkpoints_are_refused(task: Task, source: Source,
     tgn.best.write_bytes(tgn.best.read_bytes()[:1000])
     with pytest.raises(DsrdError, match="not a dsrd checkpoint, or a damaged one"):
         load_model(tgn, tgn.config(), task)
+
+
+def test_neighbours_are_drawn_anew_for_every_batch(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also within one timestamp: a choice that stays would be a mark to know its node by."""
+    node, time = torch.ones(1, dtype=torch.long), torch.full((1,), torch.inf, dtype=torch.float64)
+
+    def draws(seed: int) -> list[tuple[int, ...]]:
+        fit, seen = Fit(replace(make_run(train_batch_size=50, train_epochs=2), seed=seed), task), []
+        loss = fit.model.loss
+
+        def watched(batch: Events, negatives: TrainingNegatives, past: Past) -> torch.Tensor:
+            seen.append(tuple(past.uniform(node, time, 8).event[0].tolist()))
+            return loss(batch, negatives, past)
+
+        monkeypatch.setattr(fit.model, "loss", watched)
+        fit()
+        return seen
+
+    first = draws(0)
+    assert len(set(first)) == len(first) > 10  # two epochs of several batches
+    assert draws(0) == first
+    assert not set(draws(1)) & set(first)

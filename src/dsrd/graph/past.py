@@ -58,10 +58,10 @@ class Past:
         """What random choices depend on, beside the question."""
         return self._seed
 
-    def seeded(self, seed: int) -> Past:
-        """The same index with other random choices."""
+    def redrawn(self, number: int) -> Past:
+        """The same index with other random choices, different ones for every `number`."""
         other = copy(self)
-        other._seed = seed
+        other._seed = int(kernels.mixed(np.uint64(self._seed) ^ kernels.mixed(np.uint64(number))))
         return other
 
     def during(self, events: Events) -> Past:

@@ -206,7 +206,7 @@ class Fit:
     def _epoch(self, progress: Progress) -> None:
         run, model, done = self.run, self.model, self.progressed
         began = time.perf_counter()
-        past = self.task.train_past.seeded(done.epoch).to(model.device)
+        past = self.task.train_past.redrawn(run.seed).redrawn(done.epoch).to(model.device)
         loss = train_epoch(
             model,
             self.task.split.train,

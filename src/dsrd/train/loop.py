@@ -30,7 +30,9 @@ def train_epoch(
     """Walk through training events, observing; the mean loss of a batch.
 
     A model without parameters (no optimiser) only observes. `stepped` is called after every step. An epoch begins
-    with an empty state; if not `fresh`, the events follow on what the state holds.
+    with an empty state; if not `fresh`, the events follow on what the state holds. Neighbours that are chosen at
+    random are chosen anew for every batch: where thousands of events share a timestamp, one choice for all of them
+    would be a sign to know a node by, which no later batch bears out.
     """
     if fresh:
         model.state.reset()
@@ -42,7 +44,7 @@ def train_epoch(
         for number, batch in enumerate(pieces, start=1):
             if optimizer is not None:
                 optimizer.zero_grad()
-                loss = model.loss(batch, negatives, now)
+                loss = model.loss(batch, negatives, now.redrawn(len(losses)))
                 loss.backward()  # type: ignore[no-untyped-call]
                 losses.append(loss.item())
             if number == len(pieces):

@@ -35,8 +35,12 @@ class Progressed:
     best_ap: float = -1.0  # of the validation, percent
     best_auc: float = -1.0
     waited: int = 0  # epochs since the best
-    finished: bool = False
     history: list[dict[str, Any]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, note: Mapping[str, Any]) -> Progressed:
+        """What a checkpoint's note says; earlier versions also wrote whether the run was finished."""
+        return cls(**{name: value for name, value in note["progressed"].items() if name != "finished"})
 
     def judge(self, ap: float, auc: float) -> bool:
         """Early stopping as published: better only if AP *and* AUC are at least as good as the kept ones."""
@@ -125,7 +129,7 @@ class RunFolder:
         """How far the run has come, by its last checkpoint."""
         file = self.last if self.last.exists() else self.best
         with _checkpoint_faults(file):
-            return Progressed(**checkpoint.note(file)["progressed"])
+            return Progressed.of(checkpoint.note(file))
 
     def log(self, history: list[dict[str, Any]]) -> None:
         write_text(self.path / "log.jsonl", "".join(json.dumps(line) + "\n" for line in history))
@@ -196,12 +200,17 @@ class Fit:
         """Train to the end (or go on from the last checkpoint), then take up the best weights and their state."""
         if self.folder is not None and self.folder.last.exists():
             self._resume()
-        while not self.progressed.finished:
+        while not self._finished():
             self._epoch(progress)
         weights, state = self._best()
         _load_weights(self.model, weights, self.folder.best if self.folder else None)
         self.model.state.restore(state)
         return self.progressed
+
+    def _finished(self) -> bool:
+        if self.optimizer is None:  # one pass shows all there is to observe
+            return self.progressed.epoch > 0
+        return self.progressed.enough(self.run.train)
 
     def _epoch(self, progress: Progress) -> None:
         run, model, done = self.run, self.model, self.progressed
@@ -241,7 +250,6 @@ class Fit:
         line |= {"learned": learned} if learned else {}
         line["seconds_with_validation"] = time.perf_counter() - began
         done.history.append(line)
-        done.finished = self.optimizer is None or done.enough(run.train)
         self._checkpoint()
 
     def _validate(self, progress: Progress) -> tuple[float, float]:
@@ -317,8 +325,7 @@ class Fit:
                 self.average.restore(groups["average"])
             self.negatives.restore(groups["negatives"])
             torch.set_rng_state(groups["rng"]["torch"])
-            self.progressed = Progressed(**note["progressed"])
-            self.progressed.finished = self.optimizer is None or self.progressed.enough(self.run.train)
+            self.progressed = Progressed.of(note)
 
 
 def check_note(path: Path, note: Mapping[str, Any], model: str, task: Task) -> None:

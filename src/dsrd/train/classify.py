@@ -14,6 +14,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 import torch
@@ -212,13 +213,15 @@ def fit_end_to_end(
     optimizer = torch.optim.Adam([p for p in both.parameters() if p.requires_grad], lr=config.lr)
     trained: Snapshot = {}
     best: Snapshot = {}
+    draws = count()  # of neighbours chosen at random: anew for every batch, as in `train_epoch`
 
     def learn() -> None:
         nonlocal trained
         both.train()
         model.state.reset()
         for asked, past in steps("train", lags=True):
-            _step(optimizer, head(steps.embedded(asked, past)), task.target[asked].to(model.device))
+            embedded = steps.embedded(asked, past.redrawn(next(draws)))
+            _step(optimizer, head(embedded), task.target[asked].to(model.device))
             progress("training end to end", asked.stop, task.questions("train").stop)
         trained = model.state.snapshot()
 

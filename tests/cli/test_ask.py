@@ -145,7 +145,7 @@ def test_inspect_says_what_was_learned(callers: Path):
     assert (found["model"], found["dataset"], found["complete"]) == (DEFAULT, "calls", True)
     assert (found["epochs"], found["best_epoch"], found["curve"]) == (1, 1, log)
     assert found["learned"] == log[0]["learned"]
-    assert set(found["learned"]) == {"layer_1", "layer_2", "time_constants", "count_time_constants"}
+    assert set(found["learned"]) == {"layer_1", "layer_2", "walks_fade_in_events", "counts_fade_in_events"}
     assert found["state"]["bytes"] == sum(field["bytes"] for field in found["state"]["fields"].values()) > 0
     assert found["parameters"] == json.loads((callers / "record.json").read_text())["parameters"]
 

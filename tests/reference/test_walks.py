@@ -36,12 +36,18 @@ def sign_code(node: int) -> np.ndarray:
 
 @dataclass
 class NaiveState:
-    """Every event in a list; each quantity is its sum, computed from the first event on."""
+    """Every event in a list; each quantity is its sum, computed from the first event on.
+
+    Events are as old as the number of events from their timestamp on.
+    """
 
     events: list[tuple[int, int, float]]
 
     def before(self, t: float) -> list[tuple[int, int, float]]:
         return [event for event in self.events if event[2] < t]
+
+    def age(self, time: float, t: float) -> int:
+        return len(self.before(t)) - len(self.before(time))
 
     def partners(self, node: int, events: list[tuple[int, int, float]]) -> list[tuple[int, float, int]]:
         """(partner, time, events that came before this one) of each event of a node; a self-loop counts once."""
@@ -54,13 +60,13 @@ class NaiveState:
     def step1(self, node: int, t: float, rate: float, events: list[tuple[int, int, float]]) -> np.ndarray:
         total = np.zeros(WIDTH)
         for partner, time, _ in self.partners(node, events):
-            total += math.exp(-rate * (t - time)) * sign_code(partner)
+            total += math.exp(-rate * self.age(time, t)) * sign_code(partner)
         return total
 
     def step2(self, node: int, t: float, rate: float, events: list[tuple[int, int, float]]) -> np.ndarray:
         total = np.zeros(WIDTH)
         for partner, time, place in self.partners(node, events):
-            total += math.exp(-2 * rate * (t - time)) * self.step1(partner, time, rate, events[:place])
+            total += math.exp(-2 * rate * self.age(time, t)) * self.step1(partner, time, rate, events[:place])
         return total
 
     def pair(self, a: int, b: int, t: float) -> list[float]:
@@ -78,7 +84,7 @@ class NaiveState:
             ]
         for pair in ((a, b), (b, a)):
             times = [time for src, dst, time in events if (src, dst) == pair]
-            found += [sum(math.exp(-rate * (t - time)) for time in times) for rate in FINE] + [len(times)]
+            found += [sum(math.exp(-rate * self.age(time, t)) for time in times) for rate in FINE] + [len(times)]
         return found
 
     def node(self, node: int, t: float) -> list[float]:
@@ -91,7 +97,7 @@ class NaiveState:
             for among in ([True] * len(events), strangers):
                 for role in (0, 1):
                     own = [e[2] for e, counts in zip(events, among, strict=True) if counts and e[role] == node]
-                    found.append(sum(math.exp(-rate * (t - time)) for time in own))
+                    found.append(sum(math.exp(-rate * self.age(time, t)) for time in own))
         return found
 
     def window(self, node: int, t: float, k: int) -> list[tuple[int, bool]]:
@@ -157,6 +163,24 @@ def test_readings_are_the_sums_over_earlier_events(events: Events, observed: int
                 assert close(reading.tokens[side, q, j], expected)
 
 
+def test_a_quiet_time_fades_nothing() -> None:
+    """Stretched or shrunk between its events, and with a break in it, a stream leaves the same readings."""
+    rng = np.random.default_rng(3)
+    src, dst, gap = rng.integers(1, 9, 200), rng.integers(1, 9, 200), rng.integers(0, 2, 200)
+    found = []
+    for gaps in (gap, gap * 10.0 ** rng.integers(-3, 4, 200), np.where(np.arange(200) == 100, 1e9, gap)):
+        gaps[100] = max(gaps[100], 1)
+        events = Events.from_numpy(src, dst, np.cumsum(gaps))
+        model, past = make_model(), Past(events)
+        model.observe(events[:120], past)
+        asked = Query(events.src[:50], events.dst[50:100], events.time[150:].flip(0) + 0.5e-3)
+        found.append(model.body.read(asked, past.during(events[120:]), model.state))
+    for other in found[1:]:
+        assert torch.equal(found[0].pair, other.pair)
+        assert torch.equal(found[0].node, other.node)
+        assert not torch.equal(found[0].age, other.age)
+
+
 def test_codes_are_signs_of_length_one_and_nearly_orthogonal() -> None:
     codes = np.empty((400, 256), np.float32)
     for node in range(400):
@@ -202,19 +226,19 @@ def test_bfloat16_keeps_walks_up_to_its_rounding() -> None:
         error = (half[name].float() - single[name]).abs() / largest
         assert (error <= BFLOAT16 * 2 * rounded[:, None, None]).all()
         assert error.max() > 0
-    for name in ("acts", "last", "key", "met", "count", "met_last", "size"):
+    for name in ("acts", "last", "key", "met", "count", "met_last", "size", "clock"):
         assert torch.equal(single[name], half[name])
 
 
 def test_bfloat16_is_unbiased() -> None:
-    """A row that decays by a part in a thousand at each of a thousand events. Rounded to the nearest it would stop
-    at 256, where half a step is as much as an event adds; here rows scatter about the true value, 632.
+    """Rows that decay by a part in a thousand from one of their thousand events to the next. Rounded to nearest,
+    they would stop at 256, where half a step is as much as an event adds; here they scatter about the true 632.
 
     Above 512 a step is 4 (in units of the code), a rounding has a variance of at most 4, and about 500 of them are
     remembered: the scatter is below 45. The mean is right within four of its standard errors.
     """
     model = make_model("bfloat16")
-    model.body.rate = torch.tensor([1e-3, 1e-3], dtype=torch.float64)
+    model.body.rate = torch.tensor([1e-3, 1e-3], dtype=torch.float64) / 40  # 40 rows take their turns
     source, steps = np.tile(np.arange(1, 41), 1000), np.repeat(np.arange(1000), 40)
     events = Events.from_numpy(source, source + 100, steps)
     model.observe(events, Past(events))
@@ -286,7 +310,7 @@ def test_bfloat16_round_trip(tmp_path: Path) -> None:
 def test_bytes_are_as_documented(precision: str, per_node: int) -> None:
     """docs/dsrd.md: bytes per node and per slot of the default settings, rows made as ids come."""
     model = create("dsrd", GraphSpec(num_nodes=1_000_000), overridden(DSRDConfig(), {"precision": precision}))
-    table, size = 1024 * 40, 8
+    table, size = 1024 * 40, 8 + 24  # and the clock
     assert model.state.nbytes() == per_node + table + size  # nobody's row
     events = Events.from_numpy(range(1, 601), range(2, 602), range(600))  # 600 pairs: 2048 slots; ids below 1024
     model.observe(events, Past(events))

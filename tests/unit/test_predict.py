@@ -193,12 +193,12 @@ def test_constants_are_those_that_training_can_move(ablate: str, used: set[str],
     }
     assert moved == used
     learned = model.learned()
-    span = float(task.split.train.time[-1] - task.split.train.time[0])
     for key, scales in (
-        ("time_constants", model.config.scales),
-        ("count_time_constants", model.config.count_scales),
+        ("walks_fade_in_events", model.config.scales),
+        ("counts_fade_in_events", model.config.count_scales),
     ):
-        assert torch.allclose(torch.tensor(learned.pop(key)) / span, torch.tensor(scales), rtol=1e-4)
+        shares = torch.tensor(learned.pop(key)) / len(task.split.train)
+        assert torch.allclose(shares, torch.tensor(scales), rtol=1e-4)
     assert list(learned) == (["layer_1", "layer_2"] if used else [])
     assert all(set(layer) == used and len(layer["lambda" if "lambda" in used else "gamma"]) == 2
                for layer in learned.values())  # fmt: skip

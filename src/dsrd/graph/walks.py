@@ -1,4 +1,4 @@
-"""The retentive walk state, compiled: who met whom along walks of one and two steps, at several time scales.
+"""The retentive walk state, compiled: who met whom along walks of one and two steps, at several scales.
 
 Every node i has a code r_i, a row of random signs made from its id: it costs no storage, and a node nobody has met
 has one too. For each rate of decay a node u keeps
@@ -9,6 +9,10 @@ has one too. For each rate of decay a node u keeps
 so that v's code contracted with S1_u tells how much u met v, with S2_u how much u met those who had met v, each up
 to the noise of the codes. Meetings of one step are also counted exactly, in a hash table of directed pairs, and so
 is how much a node sent and received, all of it and among strangers, at a finer set of rates.
+
+Ages are counted in events, not in seconds: an event is as old as the number of events of the whole stream from its
+timestamp on. A quiet month then fades no more than a busy hour, and what a state holds stays in the range it was
+learned in when a stream slows down or speeds up.
 
 `read` answers questions at time t from the state *and* from events before t that the state has not seen: it folds
 them in, answers, and takes them out again. What it leaves behind is bit for bit what it found.
@@ -34,8 +38,9 @@ PRODUCTS = 6  # of {r, S1, S2} of one node with those of another, the exactly kn
 
 # A state is a tuple of arrays. Per node: step1 and step2 [N, rates, width] (single or half), acts [N, 4, fine]
 # (sent, received, and the same between two who had never met), last [N]. Per directed pair, a hash table: key [P],
-# met [P, fine], count [P], met_last [P]; size [1], its pairs.
-STEP1, STEP2, ACTS, LAST, KEY, MET, COUNT, MET_LAST, SIZE = range(9)
+# met [P, fine], count [P], met_last [P]; size [1], its pairs. clock [3]: events so far, events before the newest
+# timestamp, the newest timestamp. `last` and `met_last` are readings of the clock.
+STEP1, STEP2, ACTS, LAST, KEY, MET, COUNT, MET_LAST, SIZE, CLOCK = range(10)
 
 
 def pair_width(rates: int, fine: int) -> int:
@@ -68,16 +73,31 @@ def length(row: Singles) -> Any:
 
 
 @compiled
-def extend_walks(state: Any, src: int, dst: int, time: float, rate: Floats, codes: Singles, event: Any) -> None:
-    """Bring both rows of codes forward to `time` and give each what the other one holds.
+def read_clock(clock: Floats, time: float) -> Any:
+    """How many events came before `time`. Events of one timestamp share a reading, whatever their order."""
+    return clock[0] if time > clock[2] else clock[1]
+
+
+@compiled
+def advance_clock(clock: Floats, time: float) -> Any:
+    """Count an event; the reading at its time."""
+    if time > clock[2]:
+        clock[1], clock[2] = clock[0], time
+    clock[0] += 1
+    return clock[1]
+
+
+@compiled
+def extend_walks(state: Any, src: int, dst: int, now: float, rate: Floats, codes: Singles, event: Any) -> None:
+    """Bring both rows of codes forward to `now` and give each what the other one holds.
 
     Each number is rounded once, by chance where it is kept in bfloat16: a hash of the event and its own place.
     """
     step1, step2, last = state[0], state[1], state[3]
     width = step1.shape[2]
     for r in range(len(rate)):
-        kept = np.float32(np.exp(-rate[r] * (time - last[src])))
-        other_kept = np.float32(np.exp(-rate[r] * (time - last[dst])))
+        kept = np.float32(np.exp(-rate[r] * (now - last[src])))
+        other_kept = np.float32(np.exp(-rate[r] * (now - last[dst])))
         for i in range(width):
             chance = mixed(event + np.uint64(r * width + i))
             one, two = widened(step1[src, r, i]) * kept, widened(step2[src, r, i]) * (kept * kept)
@@ -91,20 +111,21 @@ def extend_walks(state: Any, src: int, dst: int, time: float, rate: Floats, code
 
 
 @compiled
-def decay_acts(state: Any, node: int, time: float, fine: Floats) -> None:
-    """Bring a node's counts forward to `time`, the last of its row that is."""
+def decay_acts(state: Any, node: int, now: float, fine: Floats) -> None:
+    """Bring a node's counts forward to `now`, the last of its row that is."""
     acts, last = state[2], state[3]
     for r in range(len(fine)):
-        kept = np.float32(np.exp(-fine[r] * (time - last[node])))
+        kept = np.float32(np.exp(-fine[r] * (now - last[node])))
         for kind in range(ACTS_KEPT):
             acts[node, kind, r] *= kept
-    last[node] = time
+    last[node] = now
 
 
 @compiled
 def add(state: Any, src: int, dst: int, time: float, rate: Floats, fine: Floats, codes: Singles) -> None:
     """Fold one event in."""
     acts, key, met, count, met_last, size = state[2], state[4], state[5], state[6], state[7], state[8]
+    now = advance_clock(state[9], time)
     slot = slot_of(key, src, dst)
     strange = key[slot] == EMPTY and key[slot_of(key, dst, src)] == EMPTY
     if key[slot] == EMPTY:
@@ -115,18 +136,18 @@ def add(state: Any, src: int, dst: int, time: float, rate: Floats, fine: Floats,
     write_code(src, codes[0])
     write_code(dst, codes[1])
     event = mixed(mixed(key[slot]) ^ np.uint64(count[slot]))  # no two events of a stream share it
-    extend_walks(state, src, dst, time, rate, codes, event)
-    decay_acts(state, src, time, fine)
-    decay_acts(state, dst, time, fine)
+    extend_walks(state, src, dst, now, rate, codes, event)
+    decay_acts(state, src, now, fine)
+    decay_acts(state, dst, now, fine)
     for r in range(len(fine)):
         acts[src, 0, r] += 1
         acts[dst, 1, r] += 1
         if strange:
             acts[src, 2, r] += 1
             acts[dst, 3, r] += 1
-        met[slot, r] = met[slot, r] * np.float32(np.exp(-fine[r] * (time - met_last[slot]))) + 1
+        met[slot, r] = met[slot, r] * np.float32(np.exp(-fine[r] * (now - met_last[slot]))) + 1
     count[slot] += 1
-    met_last[slot] = time
+    met_last[slot] = now
 
 
 @compiled
@@ -144,7 +165,7 @@ def observe(state: Any, src: Ints, dst: Ints, time: Floats, rate: Floats, fine: 
 
 
 @compiled
-def meetings(state: Any, src: int, dst: int, time: float, rate: Floats, out: Singles) -> None:
+def meetings(state: Any, src: int, dst: int, now: float, rate: Floats, out: Singles) -> None:
     """Exact decayed counts of src -> dst, then the plain count.  # [rates + 1]"""
     key, met, count, met_last = state[4], state[5], state[6], state[7]
     slot = slot_of(key, src, dst)
@@ -152,7 +173,7 @@ def meetings(state: Any, src: int, dst: int, time: float, rate: Floats, out: Sin
         out[:] = 0
         return
     for r in range(len(rate)):
-        out[r] = met[slot, r] * np.float32(np.exp(-rate[r] * (time - met_last[slot])))
+        out[r] = met[slot, r] * np.float32(np.exp(-rate[r] * (now - met_last[slot])))
     out[len(rate)] = count[slot]
 
 
@@ -176,7 +197,7 @@ def read_pair(
     state: Any,
     a: int,
     b: int,
-    time: float,
+    now: float,
     rate: Floats,
     fine: Floats,
     codes: Singles,
@@ -192,7 +213,7 @@ def read_pair(
     i, j = row_of(state, a), row_of(state, b)
     write_code(a, codes[0])
     for r in range(len(rate)):
-        mine, other = np.float32(np.exp(-rate[r] * (time - last[i]))), kept[r]
+        mine, other = np.float32(np.exp(-rate[r] * (now - last[i]))), kept[r]
         at = PRODUCTS * r
         products(
             singles(state[0][i, r], codes[2]),
@@ -209,14 +230,12 @@ def read_pair(
         out[at + 4] *= mine * mine * other
         out[at + 5] *= mine * mine * other * other
     at, width = PRODUCTS * len(rate), len(fine) + 1
-    meetings(state, a, b, time, fine, out[at : at + width])
-    meetings(state, b, a, time, fine, out[at + width : at + 2 * width])
+    meetings(state, a, b, now, fine, out[at : at + width])
+    meetings(state, b, a, now, fine, out[at + width : at + 2 * width])
 
 
 @compiled
-def read_node(
-    state: Any, node: int, time: float, kept: Singles, fine: Floats, room: Singles, out: Singles
-) -> None:
+def read_node(state: Any, node: int, now: float, kept: Singles, fine: Floats, room: Singles, out: Singles) -> None:
     """How long the node's walk vectors are, and how much it sent and received lately.  # [node_width]"""
     step1, step2, acts = state[0], state[1], state[2]
     for r in range(len(kept)):
@@ -225,7 +244,7 @@ def read_node(
         out[2 * r + 1] = length(singles(step2[node, r], room)) * k * k
     at = 2 * len(kept)
     for r in range(len(fine)):
-        k = np.float32(np.exp(-fine[r] * (time - state[3][node])))
+        k = np.float32(np.exp(-fine[r] * (now - state[3][node])))
         for kind in range(ACTS_KEPT):
             out[at + ACTS_KEPT * r + kind] = acts[node, kind, r] * k
 
@@ -251,6 +270,7 @@ def answer(
 ) -> None:
     """Everything the state and the windows say about one pair at one time, from either end."""
     tokens, age, event, pair, node_x = out
+    now = read_clock(state[9], time)
     codes = np.empty((6, state[0].shape[2]), np.float32)
     kept = np.empty(len(rate), np.float32)
     partner, count = np.zeros((2, k), np.int64), np.zeros(2, np.int64)
@@ -267,10 +287,10 @@ def answer(
         other = ends[1 - side]
         write_code(other, codes[1])
         for r in range(len(rate)):
-            kept[r] = np.exp(-rate[r] * (time - state[3][row_of(state, other)]))
-        read_node(state, row_of(state, other), time, kept, fine, codes[2], node_x[1 - side, q])
+            kept[r] = np.exp(-rate[r] * (now - state[3][row_of(state, other)]))
+        read_node(state, row_of(state, other), now, kept, fine, codes[2], node_x[1 - side, q])
         if side == 0:
-            read_pair(state, ends[0], other, time, rate, fine, codes, kept, pair[q])
+            read_pair(state, ends[0], other, now, rate, fine, codes, kept, pair[q])
         for j in range(count[side]):
             first = 0
             while partner[side, first] != partner[side, j]:
@@ -278,7 +298,7 @@ def answer(
             if first < j:  # asked already: in a window partners come again and again
                 tokens[side, q, j, :-WINDOW] = tokens[side, q, first, :-WINDOW]
             else:
-                read_pair(state, partner[side, j], other, time, rate, fine, codes, kept, tokens[side, q, j])
+                read_pair(state, partner[side, j], other, now, rate, fine, codes, kept, tokens[side, q, j])
         compare(partner, count, other, side, tokens[side, q])
 
 
@@ -305,7 +325,7 @@ def read(
 ) -> None:  # fmt: skip
     """Answer pairs, in the order of their times, each from the state and the new events strictly before it.
 
-    The caller puts the rows of the new events' nodes back; the pair table is restored here.
+    The caller puts the rows of the new events' nodes back; the pair table and the clock are restored here.
     """
     codes = np.empty((2, state[0].shape[2]), np.float32)
     log = (
@@ -314,7 +334,7 @@ def read(
         np.empty(len(new_src), np.bool_),
         np.empty(len(new_src), np.float64),
     )
-    folded = 0
+    folded, clock = 0, state[9].copy()
     ends = np.empty(2, np.int64)
     for q in order:
         while folded < len(new_src) and new_time[folded] < time[q]:
@@ -327,6 +347,7 @@ def read(
         ends[0], ends[1] = src[q], dst[q]
         answer(state, index, ends, time[q], rate, fine, k, q, out)
     undo(state, log, folded)
+    state[9][:] = clock
 
 
 @compiled
@@ -351,7 +372,7 @@ def empty_table(slots: int, rates: int) -> tuple[NDArray[Any], ...]:
 
 def with_room(state: tuple[NDArray[Any], ...], more: int) -> tuple[NDArray[Any], ...]:
     """The state, its table enlarged if `more` further pairs would fill it by more than half."""
-    key, met, count, met_last, size = state[KEY:]
+    key, met, count, met_last, size, clock = state[KEY:]
     slots = len(key)
     while 2 * (int(size[0]) + more) > slots:
         slots *= 2
@@ -359,4 +380,4 @@ def with_room(state: tuple[NDArray[Any], ...], more: int) -> tuple[NDArray[Any],
         return state
     table = empty_table(slots, met.shape[1])
     rehash(key, met, count, met_last, table)
-    return (*state[:KEY], *table, size)
+    return (*state[:KEY], *table, size, clock)

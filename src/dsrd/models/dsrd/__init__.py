@@ -2,8 +2,9 @@
 
 Two presets of one model. The default keeps walks in a state addressed by identity (`walks`): every node has a
 fixed random code made from its id, an event writes the partner's code into the state, and the *other endpoint's*
-code is the query. The state is kept per time scale and per walk length (`dsrd.graph.walks`), exact up to each
-query's own time. For a pair (u, v) at t, each endpoint in turn being the node and the other one the partner:
+code is the query. The state is kept per scale of retention, counted in events as the paper's steps are, and per
+walk length (`dsrd.graph.walks`), exact up to each query's own time. For a pair (u, v) at t, each endpoint in turn
+being the node and the other one the partner:
 
     x_i     = log(1 + t - t_i)                           age of the node's i-th latest event, with w_i
     z_i     = state read of (w_i, v);  s = of (u, v)     contractions with codes, per scale and walk length

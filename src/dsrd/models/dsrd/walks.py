@@ -28,7 +28,7 @@ from dsrd.models.state import State
 
 TABLE = ("key", "met", "count", "met_last")
 TICKS = 1e7  # in the training stream's span: on the benchmarks about a second
-FIELDS = ("step1", "step2", "acts", "last", *TABLE, "size")  # in the order of `walks`
+FIELDS = ("step1", "step2", "acts", "last", *TABLE, "size", "clock")  # in the order of `walks`
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -133,7 +133,7 @@ class Walks(Body):
         self.token = nn.Linear(token_dim, dim)
         self.start = nn.Linear(config.time_dim + 2 + node_dim + graph.node_dim, dim)
         self.layers = nn.ModuleList(WalkLayer(config, depth + 1, pair_dim) for depth in range(config.layers))
-        self.rate: Tensor  # [rates], per unit of the stream's clock: of walks
+        self.rate: Tensor  # [rates], per event of the stream: of walks
         self.register_buffer("rate", torch.ones(rates, dtype=torch.float64))
         self.tick: Tensor  # the age that counts as 1
         self.register_buffer("tick", torch.ones(()))
@@ -142,16 +142,17 @@ class Walks(Body):
         _declare(state, config)
 
     def calibrate(self, train: Events) -> None:
-        """All the model knows of time are shares of the training stream's span: the unit does not matter."""
+        """Ages in windows are shares of the training stream's span, those in the state shares of its events: the
+        unit of time does not matter."""
         span = float(train.time[-1] - train.time[0]) or 1.0
         self.tick = torch.tensor(span / TICKS)
-        self.rate = 1.0 / (span * torch.tensor(self.config.scales, dtype=torch.float64))
-        self.fine = 1.0 / (span * torch.tensor(self.config.count_scales, dtype=torch.float64))
+        self.rate = 1.0 / (len(train) * torch.tensor(self.config.scales, dtype=torch.float64))
+        self.fine = 1.0 / (len(train) * torch.tensor(self.config.count_scales, dtype=torch.float64))
 
     def learned(self) -> dict[str, Any]:
-        """Decays per layer and head; the time constants of the state, in the stream's clock."""
-        clocks = {"time_constants": plain(1 / self.rate), "count_time_constants": plain(1 / self.fine)}
-        return super().learned() | clocks
+        """Decays per layer and head; after how many events of the stream the state has faded to 1 / e."""
+        fading = {"walks_fade_in_events": plain(1 / self.rate), "counts_fade_in_events": plain(1 / self.fine)}
+        return super().learned() | fading
 
     def embed(self, node: Tensor, time: Tensor, past: Past, state: State) -> Tensor:
         """The node's h after the layers, nobody being the partner.
@@ -269,6 +270,7 @@ def _declare(state: State, config: DSRDConfig) -> None:
     for column, name in enumerate(TABLE):
         state.declare(name, partial(_empty_column, column, fine))
     state.declare("size", lambda _: torch.zeros(1, dtype=torch.int64))
+    state.declare("clock", lambda _: torch.tensor([0.0, 0.0, -math.inf], dtype=torch.float64))
 
 
 def _rows(shape: tuple[int, ...], dtype: torch.dtype, rows: int) -> Tensor:

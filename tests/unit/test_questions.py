@@ -15,6 +15,7 @@ from dsrd.errors import DsrdError
 from dsrd.evaluate.classification import measure
 from dsrd.evaluate.protocol import PROTOCOLS
 from dsrd.evaluate.questions import NodeTask
+from dsrd.events import Events
 from dsrd.graph.past import Past
 from dsrd.models import GraphSpec, create, model_class
 from dsrd.train.classify import HeadConfig, Walk, embeddings, fit_end_to_end, fit_head
@@ -49,17 +50,19 @@ def gaps(events: int = 900, seed: int = 0) -> Dataset:
     return Dataset.from_arrays("gaps", src, rng.integers(21, 31, events), np.arange(events), label=label)
 
 
-def backbone(data: Dataset, name: str) -> Any:
+def backbone(data: Dataset, name: str, train: Events | None = None) -> Any:
     torch.manual_seed(0)
     kind = model_class(name)
     model = create(name, GraphSpec(num_nodes=data.num_nodes), kind.Config(**kind.small))
-    model.calibrate(data.events)
+    model.calibrate(data.events if train is None else train)
     return model
 
 
-def walk(task: NodeTask, name: str, protocol: str = "dyglib", batch_size: int = 50) -> Walk:
+def walk(
+    task: NodeTask, name: str, protocol: str = "dyglib", batch_size: int = 50, train: Events | None = None
+) -> Walk:
     past = Past(task.dataset.events, num_nodes=task.dataset.num_nodes)
-    return Walk(backbone(task.dataset, name), task, past, PROTOCOLS[protocol], batch_size)
+    return Walk(backbone(task.dataset, name, train), task, past, PROTOCOLS[protocol], batch_size)
 
 
 def test_every_node_is_asked_once_when_it_first_appears_at_either_end():
@@ -129,7 +132,7 @@ def test_same_time_shows_the_first_events_and_nothing_later(name: str):
     repeated = np.append(src[1:] == src[:-1], False)
     kept = (time < 9) | ~repeated  # one reference only from then on: of what was asked earlier nothing changes
     other = Dataset.from_arrays("papers", src[kept], dst[kept], time[kept])
-    y = embeddings(walk(NodeTask.of(other, node_label=label), name))
+    y = embeddings(walk(NodeTask.of(other, node_label=label), name, train=data.events))
     early = data.events.time[task.row] < 9
     assert torch.equal(x[early], y[early])
     assert not torch.equal(x[~early], y[~early])

@@ -25,7 +25,7 @@ class DSRDConfig:
     neighbors: int = 20  # events in a node's window
     code_dim: int = 128  # signs in a node's code: more, and the walk counts are less noisy (walks)
     precision: Literal["float32", "bfloat16"] = "float32"  # of walks kept; bfloat16 halves a node's bytes (walks)
-    scales: tuple[float, ...] = (1e-4, 1e-2, 1.0)  # of walks, in training streams of events (walks)
+    scales: tuple[float, ...] = (1e-4, 1e-2, 1.0)  # of walks, in shares of the training stream's events (walks)
     count_scales: tuple[float, ...] = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # of exact counts, likewise (walks)
     time_dim: int = 32  # features of an age; of walks half cosines, half soft steps
     dropout: float = 0.1

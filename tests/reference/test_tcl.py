@@ -47,15 +47,18 @@ def score(model: Any, data: Dataset, past: Past, src: int, dst: int, time: float
     one, other = (stream_of(model, data, past, node, time) for node in (src, dst))
     for block in model.blocks:
         one, other = attended(block, one, one), attended(block, other, other)
-        one, other = attended(block, one, other), attended(block, other, one)
-    return head(model, model.out(one[0]), model.out(other[0]))
+        answers = attended(block, one, other), attended(block, other, one)
+        if model.config.crossing == "every":
+            one, other = answers
+    return head(model, *(model.out(answer[0]) for answer in answers))
 
 
 @pytest.mark.parametrize("sampling", ["recent", "uniform"])
 @pytest.mark.parametrize("layers", [1, 2, 3])
-def test_tcl(layers: int, sampling: str) -> None:
+@pytest.mark.parametrize("crossing", ["every", "last"])
+def test_tcl(crossing: str, layers: int, sampling: str) -> None:
     data = stream(nodes=14)
-    model = build("tcl", data, layers=layers, sampling=sampling)
+    model = build("tcl", data, crossing=crossing, layers=layers, sampling=sampling)
     past = Past(data.events, edge_x=data.edge_x.double(), node_x=data.node_x.double())
     early = Query(torch.tensor([1, 2, 3]), torch.tensor([1, 13, 2]), torch.tensor([0.0, 50.0, 100.0]).double())
     query = Query.cat(early, ask(model, data, past)[0])

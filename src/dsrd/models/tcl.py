@@ -17,6 +17,9 @@ Fidelity
   other model there, without the contrastive loss, and reads direct links instead of a dependency graph searched
   breadth first.
 * One block per layer serves both kinds of attention, with the same weights: as in that code.
+* `crossing="last"` is that code as it was when its results were published: every layer went on from its own
+  self-attention, so what a stream had learned of the other was dropped, but for the last layer's. That was
+  corrected months later (`crossing="every"`, the default, as in the paper), the published tables were not.
 * That code rounds the times of links to float32 before it takes differences, so on clocks of seconds since 1970
   ages are off by up to a minute; here differences are float64.
 * Missing links are masked there; here they are left out, which is the same.
@@ -26,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -44,6 +47,7 @@ class TCLConfig:
     neighbors: int = 20  # links read per node
     sampling: Sampling = "recent"  # which links
     layers: int = 2  # each of self-attention and attention to the other stream
+    crossing: Literal["every", "last"] = "every"  # layer whose attention to the other stream counts; see Fidelity
     heads: int = 2
     dim: int = 172  # width of tokens and embeddings; features are padded to it
     time_dim: int = 100  # cosines per age
@@ -86,21 +90,23 @@ class TCL(PairEncoder):
     def ends(self, query: Query, past: Past) -> tuple[Tensor, Tensor]:
         node, time, where = distinct(torch.cat([query.src, query.dst]), query.time.repeat(2))
         x, length = self._tokens(node, time, past)  # [N, dim], [S]
-        x = self.blocks[0](x, Layout.of(length))  # on its own, a stream is the same in every pair: once for each
+        first = len(self.blocks) - 1 if self.config.crossing == "last" else 0  # layer at which streams meet
+        for block in self.blocks[: first + 1]:  # on its own, a stream is the same in every pair: once for each
+            x = block(x, Layout.of(length))
         start, length = (length.cumsum(0) - length)[where], length[where]  # [2Q]
         x = x.index_select(0, spans(start, length))  # [T, dim] streams of all sources, then of all targets
-        src, dst = self._crossed(x, length).chunk(2)
+        src, dst = self._crossed(x, length, self.blocks[first:]).chunk(2)
         return src, dst
 
-    def _crossed(self, x: Tensor, length: Tensor) -> Tensor:
-        """From streams after their first self-attention to embeddings.  # [T, dim], [2Q] -> [2Q, dim]"""
+    def _crossed(self, x: Tensor, length: Tensor, blocks: nn.ModuleList) -> Tensor:
+        """From streams that have just attended to themselves to embeddings.  # [T, dim], [2Q] -> [2Q, dim]"""
         count, half = len(length) // 2, int(length[: len(length) // 2].sum())
         within, other = Layout.of(length), Layout.of(length.roll(count))
-        for depth, block in enumerate(self.blocks):
+        for depth, block in enumerate(blocks):
             if depth:
                 x = block(x, within)
             given = torch.cat([x[half:], x[:half]])  # the other stream of each pair
-            if depth == len(self.blocks) - 1:  # of the last answers only the nodes' own are read
+            if depth == len(blocks) - 1:  # of the last answers only the nodes' own are read
                 x = x.index_select(0, length.cumsum(0) - length)
                 within = Layout.of(torch.ones_like(length))
             x = block(x, within, given, other)

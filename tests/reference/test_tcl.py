@@ -64,3 +64,15 @@ def test_tcl(crossing: str, layers: int, sampling: str) -> None:
     query = Query.cat(early, ask(model, data, past)[0])
     asked = zip(query.src.tolist(), query.dst.tolist(), query.time.tolist(), strict=True)
     check(model, model.score(query, past), torch.stack([score(model, data, past, *each) for each in asked]))
+
+
+@pytest.mark.parametrize("rates, trained", [("learned", True), ("fixed", False)])
+def test_a_step_moves_rates_only_if_they_are_learned(rates: str, trained: bool) -> None:
+    data = stream(nodes=14)
+    model = build("tcl", data, rates=rates)
+    past = Past(data.events, edge_x=data.edge_x.double(), node_x=data.node_x.double())
+    before = model.time.rate.detach().clone()
+    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad])
+    ask(model, data, past)[1].sum().backward()
+    optimizer.step()
+    assert bool((model.time.rate != before).any()) == trained

@@ -66,7 +66,7 @@ def test_tcl(crossing: str, layers: int, sampling: str) -> None:
     check(model, model.score(query, past), torch.stack([score(model, data, past, *each) for each in asked]))
 
 
-@pytest.mark.parametrize("rates, trained", [("learned", True), ("fixed", False)])
+@pytest.mark.parametrize(("rates", "trained"), [("learned", True), ("fixed", False)])
 def test_a_step_moves_rates_only_if_they_are_learned(rates: str, trained: bool) -> None:
     data = stream(nodes=14)
     model = build("tcl", data, rates=rates)

@@ -17,9 +17,9 @@ Fidelity
   other model there, without the contrastive loss, and reads direct links instead of a dependency graph searched
   breadth first.
 * One block per layer serves both kinds of attention, with the same weights: as in that code.
-* `crossing="last"` is that code as it was when its results were published: every layer went on from its own
-  self-attention, so what a stream had learned of the other was dropped, but for the last layer's. That was
-  corrected months later (`crossing="every"`, the default, as in the paper), the published tables were not.
+* `crossing="last"` is that code as it first appeared: every layer went on from its own self-attention, so what a
+  stream had learned of the other was dropped, but for the last layer's. It was corrected four months later
+  (`crossing="every"`, the default, as in the paper).
 * The cosines' rates are learned, as published, and that costs most of what long ages tell: they start at 1 down
   to 1e-9, and Adam's first steps move each by 1e-4. `rates="fixed"` leaves them where they start.
 * That code rounds the times of links to float32 before it takes differences, so on clocks of seconds since 1970

@@ -94,8 +94,9 @@ class TCL(PairEncoder):
         node, time, where = distinct(torch.cat([query.src, query.dst]), query.time.repeat(2))
         x, length = self._tokens(node, time, past)  # [N, dim], [S]
         first = len(self.blocks) - 1 if self.config.crossing == "last" else 0  # layer at which streams meet
+        alone = Layout.of(length)
         for block in self.blocks[: first + 1]:  # on its own, a stream is the same in every pair: once for each
-            x = block(x, Layout.of(length))
+            x = block(x, alone)
         start, length = (length.cumsum(0) - length)[where], length[where]  # [2Q]
         x = x.index_select(0, spans(start, length))  # [T, dim] streams of all sources, then of all targets
         src, dst = self._crossed(x, length, self.blocks[first:]).chunk(2)

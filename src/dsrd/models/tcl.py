@@ -36,6 +36,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from dsrd.errors import DsrdError
 from dsrd.events import Query
 from dsrd.graph.past import Past, Sampling
 from dsrd.models.base import GraphSpec, PairEncoder, by_dataset, distinct
@@ -55,6 +56,10 @@ class TCLConfig:
     time_dim: int = 100  # cosines per age
     rates: Literal["learned", "fixed"] = "learned"  # of the cosines; see Fidelity
     dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.layers < 1:
+            raise DsrdError(f"layers={self.layers}: streams meet in a layer; give 1 or more")
 
 
 def _published() -> dict[str, dict[str, Any]]:

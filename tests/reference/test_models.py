@@ -11,6 +11,7 @@ from torch import Tensor
 
 from dsrd.config import overridden
 from dsrd.data.dataset import Dataset
+from dsrd.errors import DsrdError
 from dsrd.events import Query
 from dsrd.graph.past import Past
 from dsrd.models import GraphSpec, TemporalModel, create, model_class
@@ -222,3 +223,9 @@ def test_cosine_time_spans_nine_decades() -> None:
     time = CosineTime(10, trainable=False)
     assert torch.allclose(time.rate, 10.0 ** -torch.arange(10.0))
     assert not any(p.requires_grad for p in time.parameters())
+
+
+@pytest.mark.parametrize("name", ["dygformer", "pint", "tcl", "tgat", "tpnet"])
+def test_a_model_that_needs_a_layer_says_so(name: str) -> None:
+    with pytest.raises(DsrdError, match="layers=0: give 1 or more"):
+        build(name, stream(nodes=14), layers=0)

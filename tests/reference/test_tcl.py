@@ -10,7 +10,6 @@ from test_models import ask, build, check, cosine, head, history, padded, stream
 from torch import Tensor, nn
 
 from dsrd.data.dataset import Dataset
-from dsrd.errors import DsrdError
 from dsrd.events import Query
 from dsrd.graph.past import Past
 
@@ -77,8 +76,3 @@ def test_a_step_moves_rates_only_if_they_are_learned(rates: str, trained: bool) 
     ask(model, data, past)[1].sum().backward()
     optimizer.step()
     assert bool((model.time.rate != before).any()) == trained
-
-
-def test_streams_need_a_layer_to_meet_in() -> None:
-    with pytest.raises(DsrdError, match="layers=0"):
-        build("tcl", stream(nodes=14), layers=0)

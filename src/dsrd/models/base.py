@@ -121,6 +121,13 @@ class TemporalModel(nn.Module, ABC):
         return sum(p.numel() for p in self.parameters() if p.requires_grad)
 
 
+def at_least(config: object, **least: int) -> None:
+    """Refuse a model's settings that are below what it can work with."""
+    for name, bound in least.items():
+        if getattr(config, name) < bound:
+            raise DsrdError(f"{name}={getattr(config, name)}: give {bound} or more")
+
+
 def told_apart(logits: Tensor, true: int) -> Tensor:
     """Mean cross-entropy of logits of which the first `true` belong to events that happened."""
     label = torch.zeros_like(logits)

@@ -37,7 +37,7 @@ from dsrd.errors import DsrdError
 from dsrd.events import NULL, Query, as_tensor
 from dsrd.graph.cooccurrence import appearances
 from dsrd.graph.past import Past
-from dsrd.models.base import GraphSpec, PairEncoder, by_dataset, distinct
+from dsrd.models.base import GraphSpec, PairEncoder, at_least, by_dataset, distinct
 from dsrd.nn.linear import BlockLinear
 from dsrd.nn.time import CosineTime
 from dsrd.nn.transformer import Layout, PreNormBlock, spans
@@ -58,6 +58,7 @@ class DyGFormerConfig:
     dropout: float = 0.1
 
     def __post_init__(self) -> None:
+        at_least(self, layers=1)
         if self.length < 2 or self.patch < 1 or self.length % self.patch:
             raise DsrdError(
                 f"length={self.length}, patch={self.patch}: give a length of 2 or more that the patch divides"

@@ -47,7 +47,7 @@ from dsrd.compiled import vectorised
 from dsrd.events import NULL, Events, Query, as_tensor
 from dsrd.graph import walk_counts
 from dsrd.graph.past import Past
-from dsrd.models.base import GraphSpec, PairEncoder, by_dataset, distinct
+from dsrd.models.base import GraphSpec, PairEncoder, at_least, by_dataset, distinct
 from dsrd.nn.linear import BlockLinear
 from dsrd.nn.memory import GRU, LastMessage, MessageMemory
 from dsrd.nn.time import CosineTime
@@ -68,6 +68,9 @@ class PINTConfig:
     time_dim: int = 100  # cosines in mail
     positions: Literal["walks", "published"] = "walks"  # see Fidelity
     last_message: LastMessage = "time"  # see Fidelity
+
+    def __post_init__(self) -> None:
+        at_least(self, layers=1)
 
 
 def _published() -> dict[str, dict[str, Any]]:

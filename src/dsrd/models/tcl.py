@@ -36,10 +36,9 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from dsrd.errors import DsrdError
 from dsrd.events import Query
 from dsrd.graph.past import Past, Sampling
-from dsrd.models.base import GraphSpec, PairEncoder, by_dataset, distinct
+from dsrd.models.base import GraphSpec, PairEncoder, at_least, by_dataset, distinct
 from dsrd.nn.linear import BlockLinear
 from dsrd.nn.time import CosineTime
 from dsrd.nn.transformer import Layout, PostNormBlock, spans
@@ -58,8 +57,7 @@ class TCLConfig:
     dropout: float = 0.1
 
     def __post_init__(self) -> None:
-        if self.layers < 1:
-            raise DsrdError(f"layers={self.layers}: streams meet in a layer; give 1 or more")
+        at_least(self, layers=1)  # streams meet in one
 
 
 def _published() -> dict[str, dict[str, Any]]:

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 
 from dsrd.graph.past import Past, Sampling
-from dsrd.models.base import GraphSpec, NodeEncoder, by_dataset, distinct
+from dsrd.models.base import GraphSpec, NodeEncoder, at_least, by_dataset, distinct
 from dsrd.nn.attention import Merge, TemporalAttention
 from dsrd.nn.time import CosineTime
 
@@ -45,6 +45,9 @@ class TGATConfig:
     hop_time: Literal["exact", "float32"] = "exact"  # see Fidelity
     attend_padding: bool = False  # see Fidelity
     dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        at_least(self, layers=1)
 
 
 def _published() -> dict[str, dict[str, Any]]:

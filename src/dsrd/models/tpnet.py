@@ -42,7 +42,7 @@ from torch import Tensor, nn
 from dsrd.events import Events, Neighbors, Query, as_tensor
 from dsrd.graph import projections
 from dsrd.graph.past import Past, Sampling
-from dsrd.models.base import GraphSpec, TemporalModel, beside_nobody, by_dataset
+from dsrd.models.base import GraphSpec, TemporalModel, at_least, beside_nobody, by_dataset
 from dsrd.nn.heads import MergeHead
 from dsrd.nn.linear import BlockLinear
 from dsrd.nn.mixer import MixerBlock
@@ -64,6 +64,9 @@ class TPNetConfig:
     time_dim: int = 100  # cosines per age
     mask_padding: bool = True  # see Fidelity
     dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        at_least(self, layers=1)
 
 
 def _published() -> dict[str, dict[str, Any]]:

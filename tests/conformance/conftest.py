@@ -46,10 +46,15 @@ def parted(variant: str) -> tuple[str, str]:
     return name, preset or "default"
 
 
-def build(variant: str, stream: Dataset, seed: int = 0) -> TemporalModel:
+def build(variant: str, stream: Dataset, seed: int = 0, whole_moments: bool = False) -> TemporalModel:
     name, preset = parted(variant)
     torch.manual_seed(seed)
-    spec = GraphSpec(num_nodes=stream.num_nodes, node_dim=stream.node_dim, edge_dim=stream.edge_dim)
+    spec = GraphSpec(
+        num_nodes=stream.num_nodes,
+        node_dim=stream.node_dim,
+        edge_dim=stream.edge_dim,
+        whole_moments=whole_moments,
+    )
     model = create(name, spec, settings(name, stream.name, preset, model_class(name).small))
     model.calibrate(stream.events[:200])
     return model

@@ -80,7 +80,7 @@ def test_future_events_change_no_score(name: str, stream: Dataset) -> None:
     )
     moment = stream.events.time == t
     query = stream.events[moment.nonzero().squeeze(1)].query()
-    model = build(name, stream)
+    model = build(name, stream, whole_moments=True)
     rules = PROTOCOLS["strict"]
     scores = []
     for events in (stream.events, changed):
@@ -96,7 +96,7 @@ def test_future_events_change_no_score(name: str, stream: Dataset) -> None:
 def test_strict_scores_do_not_depend_on_the_batch_size(name: str, stream: Dataset, task: Task) -> None:
     found = []
     for size in (1, 7, 200):
-        model = build(name, stream)
+        model = build(name, stream, whole_moments=True)
         config = EvaluateConfig(batch_size=size)
         drawn = draw(task.passes["val"], PROTOCOLS["strict"], config, strategies=("random",))
         train_state = observed(model, stream, 0)

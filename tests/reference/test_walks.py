@@ -38,16 +38,24 @@ def sign_code(node: int) -> np.ndarray:
 class NaiveState:
     """Every event in a list; each quantity is its sum, computed from the first event on.
 
-    Events are as old as the number of events from their timestamp on.
+    Events are as old as the number of events from their timestamp on; the newest one is left out if moments are
+    whole.
     """
 
     events: list[tuple[int, int, float]]
+    whole_moments: bool = False
 
     def before(self, t: float) -> list[tuple[int, int, float]]:
         return [event for event in self.events if event[2] < t]
 
-    def age(self, time: float, t: float) -> int:
-        return len(self.before(t)) - len(self.before(time))
+    def reading(self, time: float) -> int:
+        """Of the clock, at an event's time."""
+        return len(self.before(time))
+
+    def now(self, t: float) -> int:
+        """Of the clock, when a question is asked at t."""
+        known = self.before(t)
+        return self.reading(known[-1][2]) if known and self.whole_moments else len(known)
 
     def partners(self, node: int, events: list[tuple[int, int, float]]) -> list[tuple[int, float, int]]:
         """(partner, time, events that came before this one) of each event of a node; a self-loop counts once."""
@@ -57,22 +65,23 @@ class NaiveState:
                 found.append((dst if node == src else src, time, place))
         return found
 
-    def step1(self, node: int, t: float, rate: float, events: list[tuple[int, int, float]]) -> np.ndarray:
+    def step1(self, node: int, now: int, rate: float, events: list[tuple[int, int, float]]) -> np.ndarray:
         total = np.zeros(WIDTH)
         for partner, time, _ in self.partners(node, events):
-            total += math.exp(-rate * self.age(time, t)) * sign_code(partner)
+            total += math.exp(-rate * (now - self.reading(time))) * sign_code(partner)
         return total
 
-    def step2(self, node: int, t: float, rate: float, events: list[tuple[int, int, float]]) -> np.ndarray:
+    def step2(self, node: int, now: int, rate: float, events: list[tuple[int, int, float]]) -> np.ndarray:
         total = np.zeros(WIDTH)
         for partner, time, place in self.partners(node, events):
-            total += math.exp(-2 * rate * self.age(time, t)) * self.step1(partner, time, rate, events[:place])
+            then = self.reading(time)
+            total += math.exp(-2 * rate * (now - then)) * self.step1(partner, then, rate, events[:place])
         return total
 
     def pair(self, a: int, b: int, t: float) -> list[float]:
-        events, found = self.before(t), []
+        events, now, found = self.before(t), self.now(t), []
         for rate in RATES:
-            one, two = ([step(n, t, rate, events) for n in (a, b)] for step in (self.step1, self.step2))
+            one, two = ([step(n, now, rate, events) for n in (a, b)] for step in (self.step1, self.step2))
             r = sign_code(a), sign_code(b)
             found += [
                 r[0] @ two[1],
@@ -83,21 +92,21 @@ class NaiveState:
                 two[0] @ two[1],
             ]
         for pair in ((a, b), (b, a)):
-            times = [time for src, dst, time in events if (src, dst) == pair]
-            found += [sum(math.exp(-rate * self.age(time, t)) for time in times) for rate in FINE] + [len(times)]
+            ages = [now - self.reading(time) for src, dst, time in events if (src, dst) == pair]
+            found += [sum(math.exp(-rate * age) for age in ages) for rate in FINE] + [len(ages)]
         return found
 
     def node(self, node: int, t: float) -> list[float]:
-        events, found = self.before(t), []
+        events, now, found = self.before(t), self.now(t), []
         for rate in RATES:
-            found += [float(np.linalg.norm(step(node, t, rate, events))) for step in (self.step1, self.step2)]
+            found += [float(np.linalg.norm(step(node, now, rate, events))) for step in (self.step1, self.step2)]
         pairs = [{src, dst} for src, dst, _ in events]
         strangers = [pair not in pairs[:place] for place, pair in enumerate(pairs)]
         for rate in FINE:
             for among in ([True] * len(events), strangers):
                 for role in (0, 1):
                     own = [e[2] for e, counts in zip(events, among, strict=True) if counts and e[role] == node]
-                    found.append(sum(math.exp(-rate * self.age(time, t)) for time in own))
+                    found.append(sum(math.exp(-rate * (now - self.reading(time))) for time in own))
         return found
 
     def window(self, node: int, t: float, k: int) -> list[tuple[int, bool]]:
@@ -117,11 +126,11 @@ def streams(draw: st.DrawFn) -> Events:
     return Events.from_numpy(src, dst, time)
 
 
-def make_model(precision: str = "float32") -> object:
+def make_model(precision: str = "float32", whole_moments: bool = False) -> object:
     cls = model_class("dsrd")
     sizes = {"code_dim": WIDTH, "neighbors": 4, "count_scales": FINE, "scales": RATES}
     config = overridden(cls.Config(), {**cls.small, **sizes, "precision": precision})
-    model = create("dsrd", GraphSpec(num_nodes=3), config)
+    model = create("dsrd", GraphSpec(num_nodes=3, whole_moments=whole_moments), config)
     model.body.rate = torch.tensor(RATES, dtype=torch.float64)
     model.body.fine = torch.tensor(FINE, dtype=torch.float64)
     return model.eval()
@@ -134,13 +143,13 @@ def close(found: torch.Tensor, expected: list[float]) -> bool:
 
 
 @settings(deadline=None, max_examples=40)
-@given(streams(), st.integers(0, 25))
-def test_readings_are_the_sums_over_earlier_events(events: Events, observed: int) -> None:
+@given(streams(), st.integers(0, 25), st.booleans())
+def test_readings_are_the_sums_over_earlier_events(events: Events, observed: int, whole_moments: bool) -> None:
     """Some events observed (up to a timestamp's end), the rest folded in: every number is as defined."""
     times, observed = events.time.tolist(), min(observed, len(events))
     while 0 < observed < len(events) and times[observed - 1] == times[observed]:
         observed += 1
-    model, past = make_model(), Past(events)
+    model, past = make_model(whole_moments=whole_moments), Past(events)
     model.observe(events[:observed], past)
     start = times[observed - 1] if observed else 0.0
     asked = [(a, b, t) for t in (start + 0.5, start + 2.0, 13.0) for a in (1, 2, 9) for b in (2, 3, 5)]
@@ -149,7 +158,8 @@ def test_readings_are_the_sums_over_earlier_events(events: Events, observed: int
     reading = model.body.read(Query(src, dst, time.double()), past.during(events[observed:]), model.state)
     assert all(torch.equal(before[name], model.state[name]) for name in before)
 
-    naive = NaiveState(list(zip(*(column.tolist() for column in events.numpy()[:3]), strict=True)))
+    rows = list(zip(*(column.tolist() for column in events.numpy()[:3]), strict=True))
+    naive = NaiveState(rows, whole_moments)
     for q, (a, b, t) in enumerate(reversed(asked)):
         assert close(reading.pair[q], naive.pair(a, b, t))
         for side, (node, other) in enumerate(((a, b), (b, a))):
@@ -179,6 +189,22 @@ def test_a_quiet_time_fades_nothing() -> None:
         assert torch.equal(found[0].pair, other.pair)
         assert torch.equal(found[0].node, other.node)
         assert not torch.equal(found[0].age, other.age)
+
+
+def test_where_moments_are_whole_the_newest_snapshot_has_not_faded() -> None:
+    """Two snapshots of fifty events: fast scales say who was in the newest, and nothing of the one before."""
+    rng = np.random.default_rng(4)
+    src, dst = np.repeat([1, 3], 50), rng.integers(5, 9, 100)
+    events = Events.from_numpy(src, dst, np.repeat([0.0, 1.0], 50))
+    asked = Query(torch.tensor([1, 3]), torch.tensor([2, 2]), torch.tensor([2.0, 2.0], dtype=torch.float64))
+    sent = 2 * len(RATES)  # the column of what a node sent, at the fastest scale
+    found = {}
+    for whole in (False, True):
+        model, past = make_model(whole_moments=whole), Past(events)
+        model.observe(events, past)
+        found[whole] = model.body.read(asked, past, model.state).node[0, :, sent]
+    assert found[True][1] == 50
+    assert torch.cat([found[True][:1], found[False]]).max() < 1e-15
 
 
 def test_codes_are_signs_of_length_one_and_nearly_orthogonal() -> None:

@@ -35,10 +35,11 @@ def make_tgn(task: Task):  # noqa: ANN201
     return model.eval()
 
 
-def make_dsrd(task: Task):  # noqa: ANN201
+def make_dsrd(task: Task, whole_moments: bool = False):  # noqa: ANN201
     torch.manual_seed(0)
     cls = model_class("dsrd")
-    model = create("dsrd", GraphSpec(num_nodes=task.dataset.num_nodes), overridden(cls.Config(), cls.small))
+    spec = GraphSpec(num_nodes=task.dataset.num_nodes, whole_moments=whole_moments)
+    model = create("dsrd", spec, overridden(cls.Config(), cls.small))
     model.calibrate(task.split.train)
     return model.eval()
 
@@ -172,7 +173,7 @@ def test_every_earlier_event_arrives_once_and_nothing_of_the_future(
 @pytest.mark.parametrize("name", ["val", "test/new"])
 def test_an_exact_model_scores_as_in_a_stream_of_all_events(task: Task, name: str) -> None:
     """Training withholds the events of some nodes; the state of an exact model holds them in evaluation."""
-    model = make_dsrd(task)
+    model = make_dsrd(task, whole_moments=True)
     each = task.passes[name]
     catch_up(model, task, STRICT, EvaluateConfig())
     if each.part == "test":

@@ -12,7 +12,10 @@ is how much a node sent and received, all of it and among strangers, at a finer 
 
 Ages are counted in events, not in seconds: an event is as old as the number of events of the whole stream from its
 timestamp on. A quiet month then fades no more than a busy hour, and what a state holds stays in the range it was
-learned in when a stream slows down or speeds up.
+learned in when a stream slows down or speeds up. Where a state takes in every timestamp whole, the newest one it
+knows is not counted, so that it is fresh when the next one is asked about: a snapshot of thousands is one moment,
+and none but the slowest scales would know of it otherwise. Where a timestamp may be known in part, fresh is what
+is known of the very time asked about.
 
 `read` answers questions at time t from the state *and* from events before t that the state has not seen: it folds
 them in, answers, and takes them out again. What it leaves behind is bit for bit what it found.
@@ -73,9 +76,12 @@ def length(row: Singles) -> Any:
 
 
 @compiled
-def read_clock(clock: Floats, time: float) -> Any:
-    """How many events came before `time`. Events of one timestamp share a reading, whatever their order."""
-    return clock[0] if time > clock[2] else clock[1]
+def read_clock(clock: Floats, time: float, whole: bool) -> Any:
+    """How many events came before `time`, those of the newest known timestamp left out if moments are `whole`.
+
+    Events of one timestamp share a reading, whatever their order.
+    """
+    return clock[1] if whole or time <= clock[2] else clock[0]
 
 
 @compiled
@@ -266,11 +272,20 @@ def compare(partner: Ints, count: Ints, other: int, side: int, token: Singles) -
 
 @compiled
 def answer(
-    state: Any, index: Any, ends: Ints, time: float, rate: Floats, fine: Floats, k: int, q: int, out: Any
+    state: Any,
+    index: Any,
+    ends: Ints,
+    time: float,
+    rate: Floats,
+    fine: Floats,
+    whole: bool,
+    k: int,
+    q: int,
+    out: Any,
 ) -> None:
     """Everything the state and the windows say about one pair at one time, from either end."""
     tokens, age, event, pair, node_x = out
-    now = read_clock(state[9], time)
+    now = read_clock(state[9], time, whole)
     codes = np.empty((6, state[0].shape[2]), np.float32)
     kept = np.empty(len(rate), np.float32)
     partner, count = np.zeros((2, k), np.int64), np.zeros(2, np.int64)
@@ -318,7 +333,7 @@ def undo(state: Any, log: Any, count: int) -> None:
 
 @compiled
 def read(
-    state: Any, index: Any, rate: Floats, fine: Floats, k: int,
+    state: Any, index: Any, rate: Floats, fine: Floats, whole: bool, k: int,
     src: Ints, dst: Ints, time: Floats, order: Ints,
     new_src: Ints, new_dst: Ints, new_time: Floats,
     out: Any,
@@ -345,7 +360,7 @@ def read(
             add(state, a, b, new_time[folded], rate, fine, codes)
             folded += 1
         ends[0], ends[1] = src[q], dst[q]
-        answer(state, index, ends, time[q], rate, fine, k, q, out)
+        answer(state, index, ends, time[q], rate, fine, whole, k, q, out)
     undo(state, log, folded)
     state[9][:] = clock
 

@@ -21,11 +21,12 @@ from dsrd.nn.heads import MergeHead
 
 @dataclass(frozen=True, kw_only=True)
 class GraphSpec:
-    """Sizes a model is built for: enough to rebuild it from a checkpoint without the data."""
+    """What a model is built for: enough to rebuild it from a checkpoint without the data."""
 
     num_nodes: int = 1  # capacity to start with; state grows beyond it
     node_dim: int = 0
     edge_dim: int = 0
+    whole_moments: bool = False  # events of one timestamp reach its state all at once, as under `strict`
 
 
 @dataclass(frozen=True)

@@ -165,7 +165,12 @@ def build(run: RunConfig, task: Task) -> TemporalModel:
         if (isinstance(value, int) and value < 0) or (isinstance(value, float) and not math.isfinite(value)):
             raise DsrdError(f"model.{name}={value}: give 0 or more")
     torch.manual_seed(run.seed)
-    spec = GraphSpec(num_nodes=data.num_nodes, node_dim=data.node_dim, edge_dim=data.edge_dim)
+    spec = GraphSpec(
+        num_nodes=data.num_nodes,
+        node_dim=data.node_dim,
+        edge_dim=data.edge_dim,
+        whole_moments=protocol(run.protocol).strict,
+    )
     try:
         model = create(run.model, spec, config)
     except (ValueError, RuntimeError, ArithmeticError) as error:

@@ -124,7 +124,7 @@ class Walks(Body):
 
     def __init__(self, config: DSRDConfig, graph: GraphSpec, state: State) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.whole_moments = config, graph.whole_moments
         rates, fine, dim = len(config.scales), len(config.count_scales), config.dim
         pair_dim, node_dim = walks.pair_width(rates, fine), walks.node_width(rates, fine)
         self.width = 2 * dim + pair_dim + 2 * node_dim
@@ -207,7 +207,8 @@ class Walks(Body):
         none = np.zeros(0, np.int64)
         new_src, new_dst, new_time = (none, none, np.zeros(0)) if new is None else new.numpy()[:3]
         order = np.argsort(time, kind="stable")
-        walks.read(arrays, past.index, *self._rates(), k, src, dst, time, order, new_src, new_dst, new_time, out)
+        how = (*self._rates(), self.whole_moments, k)
+        walks.read(arrays, past.index, *how, src, dst, time, order, new_src, new_dst, new_time, out)
         put_back()
         return Reading(*(as_tensor(array).to(query.src.device) for array in out))
 

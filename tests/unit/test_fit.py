@@ -153,6 +153,23 @@ def test_foreign_folders_and_checkpoints_are_refused(task: Task, source: Source,
         load_model(tgn, tgn.config(), task)
 
 
+def test_a_run_is_rebuilt_for_what_it_was_trained_for(task: Task, source: Source, tmp_path: Path) -> None:
+    """Under strict a state takes in whole timestamps; a checkpoint older than that rule keeps to its own."""
+    folders = {name: RunFolder(tmp_path / name) for name in ("dyglib", "strict")}
+    for name, folder in folders.items():
+        train(replace(make_run(train_epochs=1), protocol=name), folder, source, task)
+        assert load_model(folder, folder.config(), task).graph.whole_moments == (name == "strict")
+    best, strict = folders["strict"].best, folders["strict"].config()
+    groups, note = checkpoint.load(best)
+    del note["graph"]["whole_moments"]
+    checkpoint.save(best, groups, note)
+    assert not load_model(folders["strict"], strict, task).graph.whole_moments
+    note["graph"]["size"] = 1
+    checkpoint.save(best, groups, note)
+    with pytest.raises(DsrdError, match="lacks something or does not fit"):
+        load_model(folders["strict"], strict, task)
+
+
 def test_neighbours_are_drawn_anew_for_every_batch(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also within one timestamp: a choice that stays would be a mark to know its node by."""
     node, time = torch.ones(1, dtype=torch.long), torch.full((1,), torch.inf, dtype=torch.float64)

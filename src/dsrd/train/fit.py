@@ -157,15 +157,18 @@ def _difference(stored: Mapping[str, Any], mine: Mapping[str, Any], prefix: str 
     return ""
 
 
-def build(run: RunConfig, task: Task) -> TemporalModel:
-    """The run's model, freshly initialised from its seed and calibrated on the training events."""
+def build(run: RunConfig, task: Task, graph: GraphSpec | None = None) -> TemporalModel:
+    """The run's model, freshly initialised from its seed and calibrated on the training events.
+
+    `graph` is what it was built for when it was trained; without it, what the run asks for.
+    """
     data = task.dataset
     config = settings(run.model, data.name, run.preset, run.model_args)
     for name, value in asdict(config).items():
         if (isinstance(value, int) and value < 0) or (isinstance(value, float) and not math.isfinite(value)):
             raise DsrdError(f"model.{name}={value}: give 0 or more")
     torch.manual_seed(run.seed)
-    spec = GraphSpec(
+    spec = graph or GraphSpec(
         num_nodes=data.num_nodes,
         node_dim=data.node_dim,
         edge_dim=data.edge_dim,
@@ -376,7 +379,9 @@ def load_model(folder: RunFolder, run: RunConfig, task: Task) -> TemporalModel:
     """The best weights of a finished or unfinished run, and the state right after training."""
     groups, note = checkpoint.load(folder.best)
     check_note(folder.best, note, run.model, task)
-    model = build(run, task)
+    with _checkpoint_faults(folder.best):
+        graph = GraphSpec(**note["graph"])
+    model = build(run, task, graph)
     _load_weights(model, groups.get("weights", {}), folder.best)
     model.state.restore(groups.get("state", {}))
     return model

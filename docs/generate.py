@@ -233,7 +233,7 @@ def results_page() -> str:
                 lines.append(f"| {name} | {len(seeds)} | {cells} |")
         if place[1] == "dyglib" and (place[0], place[2]) in best:
             lines.append(f"| *best published* | 5 | {' | '.join(_best(best[place[0], place[2]]))} |")
-    return "\n".join([*lines, *_beside_published(), *_node_results(nodes), *_speed()]) + "\n"
+    return "\n".join([*lines, *_beside_published(), *_other_streams(), *_node_results(nodes), *_speed()]) + "\n"
 
 
 def _model(record: Mapping[str, Any]) -> str:
@@ -293,6 +293,26 @@ def _beside_published() -> list[str]:
         "What explains a difference: [choose.md](choose.md#why-some-rows-differ)."
     )
     return ["", "## Baselines beside their published rows", "", about, "", table(columns, rows).rstrip("\n")]
+
+
+def _other_streams() -> list[str]:
+    """What models reach in equal minutes on streams that nothing was tuned on."""
+    found: dict[str, dict[str, Any]] = {}
+    file = HERE.parent / "results" / "other-streams" / "records.jsonl"
+    for record in map(json.loads, file.read_text(encoding="utf-8").splitlines()):
+        for head, results in _heads(record):
+            name = record["model"] if head in ("", "link") else f"{record['model']} ({head})"
+            found.setdefault(record["dataset"], {})[name] = results["transductive"]
+    models = sorted({name for by_model in found.values() for name in by_model})
+    rows = [
+        [stream, kind, *(_cell([by_model.get(name, {}).get(kind)]) for name in models)]
+        for stream, by_model in found.items()
+        for kind in KINDS[:2]
+    ]
+    about = "Transductive, dyglib, one seed, two minutes of training on one thread for each model, defaults; what "
+    about += "the streams are and the command: [other streams](../results/other-streams/README.md)."
+    shown = table(["stream", "negatives", *models], rows).rstrip("\n")
+    return ["", "## Streams that nothing was tuned on", "", about, "", shown]
 
 
 def _speed() -> list[str]:

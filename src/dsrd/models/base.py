@@ -126,7 +126,7 @@ def at_least(config: object, **least: int) -> None:
     """Refuse a model's settings that are below what it can work with."""
     for name, bound in least.items():
         if getattr(config, name) < bound:
-            raise DsrdError(f"{name}={getattr(config, name)}: give {bound} or more")
+            raise DsrdError(f"model.{name}={getattr(config, name)}: give {bound} or more")
 
 
 def told_apart(logits: Tensor, true: int) -> Tensor:

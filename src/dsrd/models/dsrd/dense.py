@@ -39,7 +39,7 @@ from torch import Tensor, nn
 
 from dsrd.events import Events, Query
 from dsrd.graph.past import Past
-from dsrd.models.base import GraphSpec, distinct
+from dsrd.models.base import GraphSpec, at_least, distinct
 from dsrd.models.dsrd.retention import Block, Body, Decays, cosine, squashed
 from dsrd.models.dsrd.settings import DSRDConfig
 from dsrd.models.dsrd.steps import Rows, Steps, gathered, independent, retained
@@ -151,9 +151,7 @@ class Dense(Body):
 
     def __init__(self, config: DSRDConfig, graph: GraphSpec, state: State) -> None:
         super().__init__()
-        for name, least in (("neighbors", 1), ("layers", 1)):
-            if getattr(config, name) < least:
-                raise ValueError(f"{name} is {getattr(config, name)}, the paper's state needs {least} or more")
+        at_least(config, neighbors=1, layers=1)
         if config.dim % config.heads:
             raise ValueError(f"dim {config.dim} is no multiple of heads {config.heads}")
         self.config, self.ablate = config, config.ablate

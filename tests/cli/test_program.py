@@ -167,7 +167,7 @@ def test_a_value_that_makes_no_sense(setting: str, said: str):
         ("train -d synth:events=500 -m dsrd --preset paper --set model.dim=9", "dim 9 is no multiple of heads 4"),
         (
             "train -d synth:events=500 -m dsrd --preset paper --set model.neighbors=0",
-            "neighbors is 0, the paper's",
+            "model.neighbors=0: give 1 or more",
         ),
         ("train -d ucii", "unknown data set 'ucii'; did you mean 'uci'?"),
         ("train -d synth:event=1000", "did you mean 'synth:events'?"),

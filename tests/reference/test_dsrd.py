@@ -33,11 +33,13 @@ def stream(events: int = 50, nodes: int = 7) -> Dataset:
     return Dataset.from_arrays("toy", src, dst, time, edge_x=edge_x, node_x=node_x)
 
 
-def make_model(data: Dataset, **settings: Any) -> Any:
+def make_model(data: Dataset, whole_moments: bool = False, **settings: Any) -> Any:
     cls = model_class("dsrd")
     torch.manual_seed(1)
     given = {**cls.small, "code_dim": WIDTH, "neighbors": 4, "scales": RATES, "count_scales": FINE, **settings}
-    spec = GraphSpec(num_nodes=data.num_nodes, node_dim=data.node_dim, edge_dim=data.edge_dim)
+    spec = GraphSpec(
+        num_nodes=data.num_nodes, node_dim=data.node_dim, edge_dim=data.edge_dim, whole_moments=whole_moments
+    )
     model = create("dsrd", spec, overridden(cls.Config(), given))
     model.body.rate = torch.tensor(RATES, dtype=torch.float64)
     model.body.fine = torch.tensor(FINE, dtype=torch.float64)
@@ -56,7 +58,7 @@ class NaiveDSRD:
     def __init__(self, model: Any, data: Dataset) -> None:
         self.model, self.body, self.data, self.k = model, model.body, data, model.config.neighbors
         self.rows = list(zip(*(column.tolist() for column in data.events.numpy()), strict=True))
-        self.state = NaiveState([row[:3] for row in self.rows])
+        self.state = NaiveState([row[:3] for row in self.rows], model.graph.whole_moments)
 
     def window(self, node: int, t: float) -> list[tuple[int, int, float, float]]:
         """(partner, event, age, outgoing) of the latest events, newest first."""
@@ -135,13 +137,14 @@ class NaiveDSRD:
 
 @pytest.mark.parametrize("head", ["partner", "pair"])
 @pytest.mark.parametrize("observed", [0, 30])
-def test_values_and_gradients(head: str, observed: int) -> None:
+@pytest.mark.parametrize("whole_moments", [False, True])
+def test_values_and_gradients(head: str, observed: int, whole_moments: bool) -> None:
     """From an empty state with every event still to be folded in, and from a state that has seen most."""
     data = stream()
     times = data.events.time.tolist()
     while observed and times[observed - 1] == times[observed]:
         observed += 1
-    model = make_model(data)
+    model = make_model(data, whole_moments)
     model.ask(head)
     past = Past(data.events, edge_x=data.edge_x, node_x=data.node_x)
     model.observe(data.events[:observed], past)

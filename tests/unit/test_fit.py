@@ -164,6 +164,9 @@ def test_a_run_is_rebuilt_for_what_it_was_trained_for(task: Task, source: Source
     del note["graph"]["whole_moments"]
     checkpoint.save(best, groups, note)
     assert not load_model(folders["strict"], strict, task).graph.whole_moments
+    assert Fit(strict, task, folders["strict"]).model.graph.whole_moments
+    folders["strict"].last.write_bytes(best.read_bytes())
+    assert not Fit(strict, task, folders["strict"]).model.graph.whole_moments
     note["graph"]["size"] = 1
     checkpoint.save(best, groups, note)
     with pytest.raises(DsrdError, match="lacks something or does not fit"):

@@ -192,7 +192,8 @@ class Fit:
     def __init__(self, run: RunConfig, task: Task, folder: RunFolder | None = None) -> None:
         self.run, self.task, self.folder = run, task, folder
         self.rules: Protocol = protocol(run.protocol)
-        self.model = build(run, task)
+        begun = built_for(folder.last) if folder is not None and folder.last.exists() else None
+        self.model = build(run, task, begun)
         weights = [p for p in self.model.parameters() if p.requires_grad]
         self.optimizer = (
             torch.optim.Adam(weights, lr=run.train.lr, weight_decay=run.train.weight_decay) if weights else None
@@ -363,6 +364,12 @@ def _checkpoint_faults(path: Path) -> Iterator[None]:
         raise DsrdError(f"{path}: lacks something or does not fit ({_reason(error)}); train again") from error
 
 
+def built_for(path: Path) -> GraphSpec:
+    """What the model of a checkpoint was built for."""
+    with _checkpoint_faults(path):
+        return GraphSpec(**checkpoint.note(path)["graph"])
+
+
 def _load_weights(model: TemporalModel, weights: Mapping[str, Tensor], path: Path | None) -> None:
     try:
         model.load_state_dict(weights)
@@ -379,9 +386,7 @@ def load_model(folder: RunFolder, run: RunConfig, task: Task) -> TemporalModel:
     """The best weights of a finished or unfinished run, and the state right after training."""
     groups, note = checkpoint.load(folder.best)
     check_note(folder.best, note, run.model, task)
-    with _checkpoint_faults(folder.best):
-        graph = GraphSpec(**note["graph"])
-    model = build(run, task, graph)
+    model = build(run, task, built_for(folder.best))
     _load_weights(model, groups.get("weights", {}), folder.best)
     model.state.restore(groups.get("state", {}))
     return model

@@ -43,6 +43,7 @@ class TrainConfig:
 
     epochs: int = 100  # at most so many passes over the training events
     patience: int = 20  # stop after so many epochs without a better validation
+    keep: Literal["both", "mean"] = "both"  # the epoch whose AP and AUC are both the best yet, or whose mean is
     batch_size: int = 200  # events per step
     lr: float = 1e-4  # learning rate of Adam
     weight_decay: float = 0.0

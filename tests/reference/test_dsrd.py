@@ -16,6 +16,7 @@ from dsrd.data.dataset import Dataset
 from dsrd.events import Query
 from dsrd.graph.past import Past
 from dsrd.models import GraphSpec, create, model_class
+from reference.test_levels import compared
 from reference.test_walks import FINE, RATES, WIDTH, NaiveState
 
 
@@ -77,7 +78,9 @@ class NaiveDSRD:
         return torch.tensor(self.state.pair(a, b, t), dtype=torch.float32).clamp(min=0).log1p()
 
     def activity(self, node: int, t: float) -> Tensor:
-        return torch.tensor(self.state.node(node, t), dtype=torch.float32).clamp(min=0).log1p()
+        counts = torch.tensor(self.state.node(node, t), dtype=torch.float32).clamp(min=0).log1p()
+        x = squashed(self.data.edge_x[1:]).double().numpy()
+        return torch.cat([counts, squashed(torch.tensor(compared(self.state, x, node, t), dtype=torch.float32))])
 
     def embed(self, node: int, other: int, t: float) -> Tensor:
         window, across = self.window(node, t), [w for w, *_ in self.window(other, t)]
@@ -207,3 +210,25 @@ def test_the_unit_of_time_does_not_matter(unit: float) -> None:
         scores.append(model.score(events[30:].query(), past.during(events[30:])))
     assert torch.allclose(*scores, atol=1e-4)
     assert scores[0].std() > 1e-3
+
+
+def test_training_sees_the_stream_at_another_pace() -> None:
+    """A batch in training is scored as a stream whose times are all multiplied by one factor; nothing else is."""
+    data = stream()
+    model = make_model(data, stretch=1.0)
+    query = Query(data.events.src[20:], data.events.dst[20:].flip(0), data.events.time[20:])
+    past = Past(data.events, edge_x=data.edge_x, node_x=data.node_x).during(data.events)
+    plain = model.score(query, past)
+    torch.manual_seed(7)
+    factor = math.exp(torch.randn(()).item())
+    assert abs(math.log(factor)) > 0.1
+    slower = replace(data.events, time=data.events.time * factor)
+    expected = model.score(
+        replace(query, time=query.time * factor),
+        Past(slower, edge_x=data.edge_x, node_x=data.node_x).during(slower),
+    )
+    model.train()
+    torch.manual_seed(7)
+    found = model.score(query, past)
+    assert torch.allclose(found, expected, atol=1e-5)
+    assert not torch.allclose(found, plain, atol=1e-3)

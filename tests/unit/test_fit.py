@@ -51,6 +51,13 @@ def test_better_means_both_metrics() -> None:
     assert [progressed.enough(TrainConfig(patience=patience)) for patience in (2, 3)] == [True, False]
 
 
+def test_better_may_mean_the_mean_of_both() -> None:
+    progressed = Progressed()
+    judged = [progressed.judge(ap, auc, "mean") for ap, auc in [(80, 80), (82, 79), (70, 90), (82, 79), (81, 79)]]
+    assert judged == [True, True, False, True, False]
+    assert (progressed.best_ap, progressed.best_auc, progressed.waited) == (82, 79, 1)
+
+
 class KilledError(Exception):
     pass
 

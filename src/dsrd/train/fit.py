@@ -42,9 +42,12 @@ class Progressed:
         """What a checkpoint's note says; earlier versions also wrote whether the run was finished."""
         return cls(**{name: value for name, value in note["progressed"].items() if name != "finished"})
 
-    def judge(self, ap: float, auc: float) -> bool:
-        """Early stopping as published: better only if AP *and* AUC are at least as good as the kept ones."""
-        better = ap >= self.best_ap and auc >= self.best_auc
+    def judge(self, ap: float, auc: float, keep: str = "both") -> bool:
+        """As published, an epoch is better only if AP *and* AUC are at least as good as the kept ones."""
+        if keep == "mean":
+            better = ap + auc >= self.best_ap + self.best_auc
+        else:
+            better = ap >= self.best_ap and auc >= self.best_auc
         if better:
             self.best_epoch, self.best_ap, self.best_auc, self.waited = self.epoch, ap, auc, 0
         else:
@@ -247,7 +250,7 @@ class Fit:
             ap, auc = self._validate(progress)
             learned = model.learned()  # of the weights that were judged
             done.epoch += 1
-            if done.judge(ap, auc):
+            if done.judge(ap, auc, run.train.keep):
                 self._keep(trained)
         line: dict[str, Any] = {
             "epoch": done.epoch,

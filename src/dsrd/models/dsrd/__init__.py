@@ -8,16 +8,18 @@ being the node and the other one the partner:
 
     x_i     = log(1 + t - t_i)                           age of the node's i-th latest event, with w_i
     z_i     = state read of (w_i, v);  s = of (u, v)     contractions with codes, per scale and walk length
+    c_u     = how u's events compare with everybody's    per scale and edge feature (`dsrd.graph.levels`)
     token_i = mlp[ time(x_i), direction, rank, z_i, window counts, edge features ]
     omega_i = sigmoid(cos(q, k_i)) exp(-lambda x_i^alpha)       short-term injection, over max(sum, 1)
     psi_i   = exp(-l delta x_i)                                 diffusion along walks, over max(sum, 1)
     O       = gamma (W s + W' sum_i psi_i z_i) + (1 - gamma) sum_i omega_i (q k_i / sqrt d) v_i
     h       = h + LN(O),  then  h + W2 gelu(W1 LN(h))           layers l = 1, 2, ...
-    partner = mlp[ h_u, h_v, s, activity of u and of v ]        which partner, given that u acts at t?
+    partner = mlp[ h_u, h_v, s, activity and c of u and of v ]  which partner, given that u acts at t?
     pair    = partner + mlp[ the same ]                         does this pair interact at t?
 
 The partner head learns from random targets, the pair head also from pairs that met before and may be asleep by
-now. lambda > 0, alpha and gamma in (0, 1) and delta > 0 are learned per head and layer.
+now. While it learns, ages x are stretched and shrunk from batch to batch (`stretch`): streams change their pace.
+lambda > 0, alpha and gamma in (0, 1) and delta > 0 are learned per head and layer.
 
 `preset=paper` is the paper's equations as written, nothing added (`dense`): a matrix per node, layer and head,
 no identities, partner = mlp[ h_u, h_v ] alone. Decays, weights and block are the same code (`retention`).
@@ -63,8 +65,21 @@ class DSRD(TemporalModel):
     paper: ClassVar[str] = "Dual-Scale Retentive Dynamics"
     reads: ClassVar[str] = "state of both endpoints and of their recent partners"
     cost: ClassVar[str] = "k links, a state read of each, 2 layers"
-    small: ClassVar[Mapping[str, Any]] = {"dim": 8, "heads": 2, "neighbors": 5, "code_dim": 16, "dropout": 0.0}
-    recipe: ClassVar[Mapping[str, Any]] = {"lr": 1e-3, "average": 0.99, "epochs": 30, "patience": 10}
+    small: ClassVar[Mapping[str, Any]] = {
+        "dim": 8,
+        "heads": 2,
+        "neighbors": 5,
+        "code_dim": 16,
+        "dropout": 0.0,
+        "stretch": 0.0,
+    }
+    recipe: ClassVar[Mapping[str, Any]] = {
+        "lr": 1e-3,
+        "average": 0.99,
+        "epochs": 30,
+        "patience": 10,
+        "keep": "mean",
+    }
     presets: ClassVar[Mapping[str, Preset]] = {"paper": PAPER}
     exact: ClassVar[bool] = True
 

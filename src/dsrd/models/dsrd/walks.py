@@ -7,7 +7,6 @@ Every node has a fixed random code made from its id, an event writes the partner
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -20,8 +19,10 @@ from torch.nn.functional import gelu
 
 from dsrd.events import Events, Query, as_tensor
 from dsrd.graph import walks
+from dsrd.graph.folding import lent
 from dsrd.graph.past import Past
 from dsrd.models.base import GraphSpec, beside_nobody
+from dsrd.models.dsrd.content import Content
 from dsrd.models.dsrd.retention import Block, Body, Decays, cosine, plain, squashed
 from dsrd.models.dsrd.settings import DSRDConfig
 from dsrd.models.state import State
@@ -126,7 +127,9 @@ class Walks(Body):
         super().__init__()
         self.config, self.whole_moments = config, graph.whole_moments
         rates, fine, dim = len(config.scales), len(config.count_scales), config.dim
+        self.content = Content(graph.edge_dim, rates, graph.whole_moments, state) if graph.edge_dim else None
         pair_dim, node_dim = walks.pair_width(rates, fine), walks.node_width(rates, fine)
+        node_dim += 0 if self.content is None else self.content.width
         self.width = 2 * dim + pair_dim + 2 * node_dim
         self.age = AgeFeatures(config.time_dim)
         token_dim = config.time_dim + pair_dim + walks.WINDOW + graph.edge_dim
@@ -167,10 +170,13 @@ class Walks(Body):
     def _ends(self, query: Query, past: Past, state: State) -> tuple[Tensor, Tensor, Tensor]:
         """Either end's h after the layers, and what the state says.  # [2, Q, dim], [Q, pair], [2, Q, node]"""
         reading = self.read(query, past, state)
-        x = torch.log1p(reading.age / self.tick)  # [2, Q, k]
+        x = torch.log1p(reading.age * self._pace() / self.tick)  # [2, Q, k]
         mask = (reading.event > 0).float()
         seen = torch.log1p(reading.tokens.clamp(min=0))  # counts of any size on one scale
         pair, node = torch.log1p(reading.pair.clamp(min=0)), torch.log1p(reading.node.clamp(min=0))
+        if self.content is not None:
+            compared = self.content.read(query, past, state, self._rates()[0])
+            node = torch.cat([node, squashed(compared)], dim=-1)
         if self.config.ablate == "no_state":
             pair, node = torch.zeros_like(pair), torch.zeros_like(node)
             seen = torch.cat([torch.zeros_like(seen[..., : -walks.WINDOW]), seen[..., -walks.WINDOW :]], dim=-1)
@@ -180,6 +186,11 @@ class Walks(Body):
         for layer in self.layers:
             h = layer(h, window, s)
         return h.view(2, len(query), -1), pair, node
+
+    def _pace(self) -> float:
+        """What ages are multiplied by. In training it varies: streams slow down and speed up, and what is learned
+        at one pace alone says the wrong thing at another."""
+        return math.exp(self.config.stretch * torch.randn(()).item()) if self.training else 1.0
 
     def _tokens(self, reading: Reading, x: Tensor, seen: Tensor, past: Past) -> Tensor:
         token = side_by_side(self.token, *self.age(x), seen, squashed(past.edge_x(reading.event)))
@@ -197,7 +208,9 @@ class Walks(Body):
         """Ask state and windows about every pair, each at its own time; the state is left as it was."""
         src, dst, time = (column.cpu().numpy() for column in (query.src, query.dst, query.time))
         new = past.unobserved
-        arrays, put_back = _arrays(state, new)
+        arrays = _numpy(state)
+        rows, put_back = lent(arrays[: walks.KEY], new)
+        arrays = walks.with_room((*rows, *arrays[walks.KEY :]), 0 if new is None else len(new))
         k, count, widths = self.config.neighbors, len(src), (len(self.rate), len(self.fine))
         tokens = np.zeros((2, count, k, walks.pair_width(*widths) + walks.WINDOW), np.float32)
         age, event = (np.zeros((2, count, k), kind) for kind in (np.float32, np.int64))
@@ -219,6 +232,8 @@ class Walks(Body):
         walks.observe(arrays, src, dst, time, *self._rates())
         for name, array in zip(FIELDS, arrays, strict=True):
             state[name] = as_tensor(array).view(state[name].dtype)
+        if self.content is not None:
+            self.content.observe(events, past, state, self._rates()[0])
 
     def _rates(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         return self.rate.cpu().numpy(), self.fine.cpu().numpy()
@@ -240,26 +255,6 @@ def _numpy(state: State) -> tuple[NDArray[Any], ...]:
     """The fields over their own memory; numpy has no bfloat16, so that goes as integers."""
     halves = {torch.bfloat16: torch.int16}
     return tuple(state[name].view(halves.get(state[name].dtype, state[name].dtype)).numpy() for name in FIELDS)
-
-
-def _arrays(state: State, new: Events | None) -> tuple[tuple[Any, ...], Callable[[], None]]:
-    """The state as arrays with room for new events, and what undoes their effect on the rows of nodes."""
-    arrays = _numpy(state)
-    if new is None or not len(new):
-        return arrays, lambda: None
-    node = np.unique(np.concatenate(new.numpy()[:2]))
-    if node[-1] >= len(arrays[walks.LAST]):  # somebody nobody has a row for yet: work on a copy
-        more = node[-1] + 1 - len(arrays[walks.LAST])
-        rows = (np.concatenate([a, np.zeros((more, *a.shape[1:]), a.dtype)]) for a in arrays[: walks.KEY])
-        arrays = (*rows, *arrays[walks.KEY :])
-    arrays = walks.with_room(arrays, len(new))
-    kept = [array[node] for array in arrays[: walks.KEY]]
-
-    def put_back() -> None:
-        for array, rows in zip(arrays, kept, strict=False):
-            array[node] = rows
-
-    return arrays, put_back
 
 
 def _declare(state: State, config: DSRDConfig) -> None:

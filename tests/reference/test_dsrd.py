@@ -171,6 +171,29 @@ def test_values_and_gradients(head: str, observed: int, whole_moments: bool) -> 
         assert one is None or torch.allclose(one, other, atol=2e-3, rtol=2e-3), name
 
 
+@pytest.mark.parametrize("observed", [0, 30])
+def test_embeddings(observed: int) -> None:
+    """h beside nobody, what the heads see of the node, and where its slowest walks point."""
+    data = stream()
+    times = data.events.time.tolist()
+    while observed and times[observed - 1] == times[observed]:
+        observed += 1
+    model, past = make_model(data), Past(data.events, edge_x=data.edge_x, node_x=data.node_x)
+    model.observe(data.events[:observed], past)
+    before = model.state.snapshot()
+    node, time = torch.tensor([1, 4, 9, 4]), torch.tensor([40.0, 29.5, 40.0, 31.0]).double()
+    found = model.embed(node, time, past.during(data.events[observed:]))
+    assert all(torch.equal(before[name], model.state[name]) for name in before)
+    naive = NaiveDSRD(model, data)
+    for row, (u, t) in enumerate(zip(node.tolist(), time.tolist(), strict=True)):
+        naive.asked = (u, 0)
+        known, now, slow = naive.state.before(t), naive.state.now(t), min(RATES)
+        walks = [torch.tensor(step(u, now, slow, known)) for step in (naive.state.step1, naive.state.step2)]
+        pointing = [math.sqrt(WIDTH) * walk / (walk.norm() or 1.0) for walk in walks]
+        expected = torch.cat([naive.embed(u, 0, t), naive.activity(u, t), *pointing]).float()
+        assert torch.allclose(found[row], expected, atol=1e-3)
+
+
 @pytest.mark.parametrize("ablate", ["no_block", "no_temporal_decay", "no_diffusion", "no_state"])
 def test_an_ablation_takes_out_what_it_says(ablate: str) -> None:
     data = stream()

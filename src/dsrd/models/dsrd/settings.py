@@ -19,7 +19,7 @@ IDLE: Mapping[Ablation, tuple[str, ...]] = {  # constants that an ablation leave
 @dataclass(frozen=True, kw_only=True)
 class DSRDConfig:
     state: Literal["walks", "dense"] = "walks"  # walks: codes of identities; dense: the paper's matrices
-    dim: int = 32  # width of tokens and embeddings
+    dim: int = 32  # width of tokens and of what the layers make of a node
     heads: int = 4
     layers: int = 2
     neighbors: int = 20  # events in a node's window

@@ -7,6 +7,8 @@ Every node has a fixed random code made from its id, an event writes the partner
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -18,15 +20,17 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu
 
 from dsrd.events import Events, Query, as_tensor
-from dsrd.graph import walks
+from dsrd.graph import walk_readings, walks
 from dsrd.graph.folding import lent
 from dsrd.graph.past import Past
+from dsrd.graph.walk_readings import WINDOW
 from dsrd.models.base import GraphSpec, beside_nobody
 from dsrd.models.dsrd.content import Content
 from dsrd.models.dsrd.retention import Block, Body, Decays, cosine, plain, squashed
 from dsrd.models.dsrd.settings import DSRDConfig
 from dsrd.models.state import State
 
+Arrays = tuple[NDArray[Any], ...]
 TABLE = ("key", "met", "count", "met_last")
 TICKS = 1e7  # in the training stream's span: on the benchmarks about a second
 FIELDS = ("step1", "step2", "acts", "last", *TABLE, "size", "clock")  # in the order of `walks`
@@ -128,11 +132,11 @@ class Walks(Body):
         self.config, self.whole_moments = config, graph.whole_moments
         rates, fine, dim = len(config.scales), len(config.count_scales), config.dim
         self.content = Content(graph.edge_dim, rates, graph.whole_moments, state) if graph.edge_dim else None
-        pair_dim, node_dim = walks.pair_width(rates, fine), walks.node_width(rates, fine)
+        pair_dim, node_dim = walk_readings.pair_width(rates, fine), walk_readings.node_width(rates, fine)
         node_dim += 0 if self.content is None else self.content.width
         self.width = 2 * dim + pair_dim + 2 * node_dim
         self.age = AgeFeatures(config.time_dim)
-        token_dim = config.time_dim + pair_dim + walks.WINDOW + graph.edge_dim
+        token_dim = config.time_dim + pair_dim + WINDOW + graph.edge_dim
         self.token = nn.Linear(token_dim, dim)
         self.start = nn.Linear(config.time_dim + 2 + node_dim + graph.node_dim, dim)
         self.layers = nn.ModuleList(WalkLayer(config, depth + 1, pair_dim) for depth in range(config.layers))
@@ -158,9 +162,16 @@ class Walks(Body):
         return super().learned() | fading
 
     def embed(self, node: Tensor, time: Tensor, past: Past, state: State) -> Tensor:
-        """The node's h after the layers, nobody being the partner.
-        Asked about nobody, a state answers with the node's own past and the noise of codes alone."""
-        return self._ends(beside_nobody(node, time), past, state)[0][0]
+        """The node's h after the layers, nobody being the partner; what its heads see; where its walks point.
+
+        Asked about nobody, a state answers with the node's own past and the noise of codes alone. Whom the node
+        met is in the walks themselves.  # [n] -> [n, dim + node + 2 code_dim]
+        """
+        h, _, own = self._ends(beside_nobody(node, time), past, state)
+        pointing = self._directions(node, time, past, state)
+        if self.config.ablate == "no_state":
+            pointing = torch.zeros_like(pointing)
+        return torch.cat([h[0], own[0], pointing], dim=-1)
 
     def represent(self, query: Query, past: Past, state: State) -> Tensor:
         """What both heads see of each pair.  # [Q, features]"""
@@ -179,8 +190,8 @@ class Walks(Body):
             node = torch.cat([node, squashed(compared)], dim=-1)
         if self.config.ablate == "no_state":
             pair, node = torch.zeros_like(pair), torch.zeros_like(node)
-            seen = torch.cat([torch.zeros_like(seen[..., : -walks.WINDOW]), seen[..., -walks.WINDOW :]], dim=-1)
-        parts = (self._tokens(reading, x, seen, past), seen[..., : -walks.WINDOW], x, mask)
+            seen = torch.cat([torch.zeros_like(seen[..., :-WINDOW]), seen[..., -WINDOW:]], dim=-1)
+        parts = (self._tokens(reading, x, seen, past), seen[..., :-WINDOW], x, mask)
         window = Window(*(part.flatten(0, 1) for part in parts))  # [2Q, k, ...]
         h, s = self._start(query, x, mask, node, past).flatten(0, 1), pair.repeat(2, 1)  # [2Q, dim], [2Q, pair]
         for layer in self.layers:
@@ -207,23 +218,25 @@ class Walks(Body):
     def read(self, query: Query, past: Past, state: State) -> Reading:
         """Ask state and windows about every pair, each at its own time; the state is left as it was."""
         src, dst, time = (column.cpu().numpy() for column in (query.src, query.dst, query.time))
-        new = past.unobserved
-        arrays = _numpy(state)
-        rows, put_back = lent(arrays[: walks.KEY], new)
-        arrays = walks.with_room((*rows, *arrays[walks.KEY :]), 0 if new is None else len(new))
         k, count, widths = self.config.neighbors, len(src), (len(self.rate), len(self.fine))
-        tokens = np.zeros((2, count, k, walks.pair_width(*widths) + walks.WINDOW), np.float32)
+        pair_dim, node_dim = walk_readings.pair_width(*widths), walk_readings.node_width(*widths)
+        tokens = np.zeros((2, count, k, pair_dim + WINDOW), np.float32)
         age, event = (np.zeros((2, count, k), kind) for kind in (np.float32, np.int64))
-        pair = np.zeros((count, walks.pair_width(*widths)), np.float32)
-        node = np.zeros((2, count, walks.node_width(*widths)), np.float32)
+        pair, node = np.zeros((count, pair_dim), np.float32), np.zeros((2, count, node_dim), np.float32)
         out = (tokens, age, event, pair, node)
-        none = np.zeros(0, np.int64)
-        new_src, new_dst, new_time = (none, none, np.zeros(0)) if new is None else new.numpy()[:3]
-        order = np.argsort(time, kind="stable")
-        how = (*self._rates(), self.whole_moments, k)
-        walks.read(arrays, past.index, *how, src, dst, time, order, new_src, new_dst, new_time, out)
-        put_back()
+        order, how = np.argsort(time, kind="stable"), (*self._rates(), self.whole_moments, k)
+        with _with_new(state, past) as (arrays, new):
+            walk_readings.read(arrays, past.index, *how, src, dst, time, order, new, out)
         return Reading(*(as_tensor(array).to(query.src.device) for array in out))
+
+    def _directions(self, node: Tensor, time: Tensor, past: Past, state: State) -> Tensor:
+        """Where each node's walks point, in the space of codes.  # [n] -> [n, 2 code_dim]"""
+        asked, when = node.cpu().numpy(), time.cpu().numpy()
+        out = np.zeros((len(asked), 2, self.config.code_dim), np.float32)
+        order = np.argsort(when, kind="stable")
+        with _with_new(state, past) as (arrays, new):
+            walk_readings.directions(arrays, *self._rates(), asked, when, order, new, out)
+        return as_tensor(out).flatten(1).to(node.device)
 
     def observe(self, events: Events, past: Past, state: State) -> None:
         state.rows_for(torch.cat([events.src, events.dst]))
@@ -251,10 +264,24 @@ def side_by_side(linear: nn.Linear, *parts: Tensor) -> Tensor:
     return total.view(*shape, -1)
 
 
-def _numpy(state: State) -> tuple[NDArray[Any], ...]:
+def _numpy(state: State) -> Arrays:
     """The fields over their own memory; numpy has no bfloat16, so that goes as integers."""
     halves = {torch.bfloat16: torch.int16}
     return tuple(state[name].view(halves.get(state[name].dtype, state[name].dtype)).numpy() for name in FIELDS)
+
+
+@contextmanager
+def _with_new(state: State, past: Past) -> Iterator[tuple[Arrays, Arrays]]:
+    """The state as arrays with room for the events of `past` that it has not seen, and these; whatever happens to
+    the rows of nodes is undone."""
+    arrays, new = _numpy(state), past.unobserved
+    rows, put_back = lent(arrays[: walks.KEY], new)
+    arrays = walks.with_room((*rows, *arrays[walks.KEY :]), 0 if new is None else len(new))
+    none = np.zeros(0, np.int64)
+    try:
+        yield arrays, (none, none, np.zeros(0)) if new is None else new.numpy()[:3]
+    finally:
+        put_back()
 
 
 def _declare(state: State, config: DSRDConfig) -> None:

@@ -35,7 +35,7 @@ from dsrd.models import DEFAULT, GraphSpec, TemporalModel, create, model_class
 from dsrd.train.loop import backward_in_chunks
 
 Figures = dict[str, Any]
-EVENTS = [(10_000, 1_000), (100_000, 1_000), (1_000_000, 1_000), (10_000_000, 1_000)]
+EVENTS = [(10_000, 200), (100_000, 200), (1_000_000, 200), (10_000_000, 200)]  # windows are full in all of them
 NODES = [(1_000_000, 1_000), (1_000_000, 10_000), (1_000_000, 100_000), (1_000_000, 1_000_000)]
 EDGES = [(10_000, 1_000), (100_000, 10_000), (1_000_000, 100_000)]
 ASKED = 4_000  # events scored at the end

@@ -127,6 +127,19 @@ def test_reset_is_a_fresh_start(name: str, stream: Dataset) -> None:
     assert same_state(used.state.snapshot(), build(name, stream).state.snapshot())
 
 
+def test_state_that_compiled_loops_work_on_stays_in_main_memory(model: TemporalModel, stream: Dataset) -> None:
+    """Sent to another device, weights go, and so does the state that tensors are computed from."""
+    observed(model, stream, 100)
+    before = model.state.snapshot()
+    model.to("meta")
+    staying = [name for name in model.state.fields if model.state[name].device.type == "cpu"]
+    assert all(torch.equal(before[name], model.state[name]) for name in staying)
+    assert set(staying) == model.state._compiled
+    assert all(weight.device.type == "meta" for weight in model.parameters())
+    for name in staying:
+        model.state[name].numpy()
+
+
 def test_mode_switches_leave_state_alone(model: TemporalModel, stream: Dataset) -> None:
     before = observed(model, stream, 100).state.snapshot()
     model.train()

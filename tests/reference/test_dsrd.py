@@ -189,7 +189,7 @@ def test_embeddings(observed: int) -> None:
         naive.asked = (u, 0)
         known, now, slow = naive.state.before(t), naive.state.now(t), min(RATES)
         walks = [torch.tensor(step(u, now, slow, known)) for step in (naive.state.step1, naive.state.step2)]
-        pointing = [math.sqrt(WIDTH) * walk / (walk.norm() or 1.0) for walk in walks]
+        pointing = [walk / (walk.norm() or 1.0) for walk in walks]
         expected = torch.cat([naive.embed(u, 0, t), naive.activity(u, t), *pointing]).float()
         assert torch.allclose(found[row], expected, atol=1e-3)
 

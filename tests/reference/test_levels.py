@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dsrd.errors import DsrdError
 from dsrd.events import Events, Query
 from dsrd.graph.levels import LEAST_VARIANCE
 from dsrd.graph.past import Past
@@ -123,3 +124,10 @@ def test_bytes_are_as_documented(edge_dim: int, per_node: int) -> None:
     assert state.nbytes() == per_node + stream_wide  # nobody's row
     state.rows_for(torch.tensor([511]))
     assert state.nbytes() == 512 * per_node + stream_wide
+
+
+def test_a_past_without_the_features_is_refused_in_one_line() -> None:
+    events = Events.from_numpy([1], [2], [0.0])
+    content, state = content_of(3)
+    with pytest.raises(DsrdError, match="events with 0 features, the model was built for 3; give the past"):
+        content.observe(events, Past(events), state, RATE)

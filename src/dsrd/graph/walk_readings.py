@@ -253,14 +253,14 @@ def read(
 def write_direction(vector: Singles, out: Singles) -> None:
     size = length(vector)
     if size > 0:
-        out[:] = vector * np.float32(np.sqrt(len(vector)) / size)
+        out[:] = vector / size
 
 
 @compiled
 def directions(
     state: Any, rate: Floats, fine: Floats, node: Ints, time: Floats, order: Ints, new: Any, out: Singles
 ) -> None:
-    """Where the slowest walks of each node point, one step and two, their entries about 1 in size: 0 without any.
+    """Where the slowest walks of each node point, one step and two, as vectors of length 1: 0 without any.
 
     Whoever meets the same others points the same way, up to the noise of the codes.  # [n, 2, width]
     """

@@ -90,12 +90,13 @@ class EdgeBank(TemporalModel):
     def __init__(self, config: EdgeBankConfig, graph: GraphSpec) -> None:
         super().__init__(config, graph)
         self.variant: Variant = "unlimited" if config.variant == "auto" else config.variant
+        declare = partial(self.state.declare, compiled=True)
         for column, name in enumerate(TABLE):
-            self.state.declare(name, partial(_empty_column, column))
-        self.state.declare("num_pairs", lambda _: torch.zeros(1, dtype=torch.int64))
-        self.state.declare("gaps", lambda _: torch.zeros(1, dtype=torch.float64))
-        self.state.declare("times", lambda _: torch.zeros(1024, dtype=torch.float64))
-        self.state.declare("num_events", lambda _: torch.zeros(1, dtype=torch.int64))
+            declare(name, partial(_empty_column, column))
+        declare("num_pairs", lambda _: torch.zeros(1, dtype=torch.int64))
+        declare("gaps", lambda _: torch.zeros(1, dtype=torch.float64))
+        declare("times", lambda _: torch.zeros(1024, dtype=torch.float64))
+        declare("num_events", lambda _: torch.zeros(1, dtype=torch.int64))
 
     def for_negatives(self, strategy: str, protocol: str) -> EdgeBank:
         if self.config.variant != "auto" or protocol != "dyglib":

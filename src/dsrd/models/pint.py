@@ -36,6 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -248,11 +249,12 @@ class PINT(PairEncoder):
         self.memory = MessageMemory(self.state, cell, dim, mail_dim)
         self.layers = nn.ModuleList(Aggregate(dim, config.hops + 1) for _ in range(config.layers))
         if config.positions == "walks":
+            declare = partial(self.state.declare, compiled=True)
             for name in ROWS:
-                self.state.declare(name, lambda rows: torch.zeros(rows, dtype=torch.int64), per_node=True)
-            self.state.declare("walk_node", lambda _: torch.zeros(64, dtype=torch.int32))
-            self.state.declare("walk_count", lambda _: torch.zeros(64, config.hops))
-            self.state.declare("walk_used", lambda _: torch.zeros(1, dtype=torch.int64))
+                declare(name, lambda rows: torch.zeros(rows, dtype=torch.int64), per_node=True)
+            declare("walk_node", lambda _: torch.zeros(64, dtype=torch.int32))
+            declare("walk_count", lambda _: torch.zeros(64, config.hops))
+            declare("walk_used", lambda _: torch.zeros(1, dtype=torch.int64))
 
     def calibrate(self, train: Events) -> None:
         """Snapshots are `step` seconds apart, whatever the file counts in."""
@@ -315,7 +317,7 @@ class PINT(PairEncoder):
         return found / (found.sum(dim=1, keepdim=True) + 1e-4)
 
     def _table(self) -> tuple[Any, ...]:
-        return tuple(self.state[name].cpu().numpy() for name in FIELDS)
+        return tuple(self.state[name].numpy() for name in FIELDS)
 
     def observe(self, events: Events, past: Past) -> None:
         if not len(events):
@@ -325,4 +327,4 @@ class PINT(PairEncoder):
             src, dst = (self.state.rows_for(end).cpu().numpy() for end in (events.src, events.dst))
             table = walk_counts.observe(self._table(), src, dst)
             for name, array in zip(FIELDS, table, strict=True):
-                self.state[name] = as_tensor(array).to(self.state[name].device)
+                self.state[name] = as_tensor(array)

@@ -38,12 +38,20 @@ class State(nn.Module):
         self._rows = 1
         self._init: dict[str, Callable[[int], Tensor]] = {}
         self._per_node: set[str] = set()
+        self._compiled: set[str] = set()
 
-    def declare(self, name: str, init: Callable[[int], Tensor], per_node: bool = False) -> None:
-        """Add a field; `init(rows)` makes its tensor at rest (`rows` matters to per-node fields only)."""
+    def declare(
+        self, name: str, init: Callable[[int], Tensor], per_node: bool = False, compiled: bool = False
+    ) -> None:
+        """Add a field; `init(rows)` makes its tensor at rest (`rows` matters to per-node fields only).
+
+        A field that `compiled` loops work on stays in main memory, wherever the weights go.
+        """
         self._init[name] = init
         if per_node:
             self._per_node.add(name)
+        if compiled:
+            self._compiled.add(name)
         self.register_buffer(name, init(self._rows), persistent=False)
 
     def __getitem__(self, name: str) -> Tensor:
@@ -53,6 +61,13 @@ class State(nn.Module):
         if name not in self._init:
             raise KeyError(f"state field '{name}' was never declared")
         self._buffers[name] = value
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> State:
+        """`.to(device)`, `.double()` and the like: fields that compiled loops work on change their type alone."""
+        staying = {name: self[name].to(fn(self[name].new_empty(0)).dtype) for name in self._compiled}
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self._buffers.update(staying)
+        return self
 
     @property
     def fields(self) -> tuple[str, ...]:

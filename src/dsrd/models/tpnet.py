@@ -123,9 +123,10 @@ class TPNet(TemporalModel):
             MixerBlock(config.neighbors, dim, dropout=config.dropout) for _ in range(config.layers)
         )
         self.head = MergeHead(2 * dim, width, hidden_dim=dim)
-        self.state.declare("walks", partial(_at_rest, config.steps, config.code_dim), per_node=True)
-        self.state.declare("last", lambda rows: torch.zeros(rows, dtype=torch.float64), per_node=True)
-        self.state.declare("now", lambda _: torch.zeros(1, dtype=torch.float64))
+        declare = partial(self.state.declare, compiled=True)
+        declare("walks", partial(_at_rest, config.steps, config.code_dim), per_node=True)
+        declare("last", lambda rows: torch.zeros(rows, dtype=torch.float64), per_node=True)
+        declare("now", lambda _: torch.zeros(1, dtype=torch.float64))
         self._moments: tuple[Any, int, NDArray[np.float64]] | None = None
 
     def score(self, query: Query, past: Past) -> Tensor:
@@ -181,7 +182,7 @@ class TPNet(TemporalModel):
         a, b = place.chunk(2)
         pair, where = torch.unique(a * len(node) + b, return_inverse=True)
         a, b = pair.div(len(node), rounding_mode="floor"), pair % len(node)
-        walks, last, now = (self.state[name].cpu().numpy() for name in ("walks", "last", "now"))
+        walks, last, now = (self.state[name].numpy() for name in ("walks", "last", "now"))
         rows = projections.read(walks, last, node.cpu().numpy(), float(now[0]), self.config.decay)
         found = as_tensor(projections.products(rows, a.cpu().numpy(), b.cpu().numpy())).to(first.device)
         scaled = torch.log1p(found.clamp(min=0)).flatten(1)  # [pairs, width]
@@ -204,11 +205,9 @@ class TPNet(TemporalModel):
             return
         self.state.rows_for(torch.cat([events.src, events.dst]))
         src, dst, time = (part.cpu().numpy() for part in (events.src, events.dst, self._ticks(events.time, past)))
-        walks, last = self.state["walks"].cpu(), self.state["last"].cpu()
-        projections.observe(walks.numpy(), last.numpy(), src, dst, time, self.config.decay)
-        device = self.state["walks"].device
-        self.state["walks"], self.state["last"] = walks.to(device), last.to(device)
-        self.state["now"] = torch.full((1,), float(time[-1]), dtype=torch.float64, device=device)
+        walks, last = (self.state[name].numpy() for name in ("walks", "last"))
+        projections.observe(walks, last, src, dst, time, self.config.decay)
+        self.state["now"] = torch.full((1,), float(time[-1]), dtype=torch.float64)
 
 
 def _at_rest(steps: int, width: int, rows: int) -> Tensor:

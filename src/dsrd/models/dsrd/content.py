@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from dsrd.errors import DsrdError
 from dsrd.events import Events, Query, as_tensor
 from dsrd.graph import levels
 from dsrd.graph.folding import lent
@@ -28,10 +31,11 @@ class Content(nn.Module):
         signs = 2.0 * torch.randint(0, 2, (edge_dim, kept), generator=torch.Generator().manual_seed(0)) - 1
         self.fold: Tensor  # [edge_dim, kept]
         self.register_buffer("fold", torch.eye(edge_dim) if edge_dim == kept else signs / edge_dim**0.5)
-        state.declare("content", lambda rows: torch.zeros(rows, rates, 1 + kept), per_node=True)
-        state.declare("content_last", lambda rows: torch.zeros(rows, dtype=torch.float64), per_node=True)
-        state.declare("level", lambda _: torch.zeros(rates, 1 + 2 * kept, dtype=torch.float64))
-        state.declare("level_clock", lambda _: torch.tensor([0.0, 0.0, -torch.inf, 0.0], dtype=torch.float64))
+        declare, doubles = partial(state.declare, compiled=True), partial(torch.zeros, dtype=torch.float64)
+        declare("content", lambda rows: torch.zeros(rows, rates, 1 + kept), per_node=True)
+        declare("content_last", lambda rows: doubles(rows), per_node=True)
+        declare("level", lambda _: doubles(rates, 1 + 2 * kept))
+        declare("level_clock", lambda _: torch.tensor([0.0, 0.0, -torch.inf, 0.0], dtype=torch.float64))
 
     def read(self, query: Query, past: Past, state: State, rate: NDArray[np.float64]) -> Tensor:
         """For either end of each pair, at its own time; the state is left as it was.  # [2, Q, width]"""
@@ -53,5 +57,11 @@ class Content(nn.Module):
 
     def _features(self, events: Events, past: Past) -> NDArray[np.float32]:
         """What is kept of each event.  # [E, kept]"""
-        found = squashed(past.edge_x(events.id.to(self.fold.device))) @ self.fold
+        given = past.edge_x(events.id.to(self.fold.device))  # [E, edge_dim]
+        if given.shape[1] != len(self.fold):
+            raise DsrdError(
+                f"events with {given.shape[1]} features, the model was built for {len(self.fold)}; "
+                "give the past the `edge_x` that training had"
+            )
+        found = squashed(given) @ self.fold
         return np.ascontiguousarray(found.cpu().numpy())

@@ -286,14 +286,15 @@ def _with_new(state: State, past: Past) -> Iterator[tuple[Arrays, Arrays]]:
 
 def _declare(state: State, config: DSRDConfig) -> None:
     rates, fine, precision = len(config.scales), len(config.count_scales), PRECISIONS[config.precision]
+    declare = partial(state.declare, compiled=True)
     for name in ("step1", "step2"):
-        state.declare(name, partial(_rows, (rates, config.code_dim), precision), per_node=True)
-    state.declare("acts", partial(_rows, (walks.ACTS_KEPT, fine), torch.float32), per_node=True)
-    state.declare("last", partial(_rows, (), torch.float64), per_node=True)
+        declare(name, partial(_rows, (rates, config.code_dim), precision), per_node=True)
+    declare("acts", partial(_rows, (walks.ACTS_KEPT, fine), torch.float32), per_node=True)
+    declare("last", partial(_rows, (), torch.float64), per_node=True)
     for column, name in enumerate(TABLE):
-        state.declare(name, partial(_empty_column, column, fine))
-    state.declare("size", lambda _: torch.zeros(1, dtype=torch.int64))
-    state.declare("clock", lambda _: torch.tensor([0.0, 0.0, -math.inf], dtype=torch.float64))
+        declare(name, partial(_empty_column, column, fine))
+    declare("size", lambda _: torch.zeros(1, dtype=torch.int64))
+    declare("clock", lambda _: torch.tensor([0.0, 0.0, -math.inf], dtype=torch.float64))
 
 
 def _rows(shape: tuple[int, ...], dtype: torch.dtype, rows: int) -> Tensor:

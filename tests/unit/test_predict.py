@@ -151,7 +151,9 @@ def test_an_embedding_is_the_end_the_heads_see(task: Task):
     with torch.no_grad():
         vectors = model.embed(node, time, task.full_past)
         seen = model.body.represent(Query(node, torch.zeros_like(node), time), task.full_past, model.state)
-    assert torch.equal(seen[:, : vectors.shape[1]], vectors)
+    dim, own = model.config.dim, vectors.shape[1] - model.config.dim - 2 * model.config.code_dim
+    assert torch.equal(vectors[:, :dim], seen[:, :dim])  # the source's h
+    assert torch.equal(vectors[:, dim : dim + own], seen[:, -2 * own : -own])  # what is said of the source alone
 
 
 @pytest.mark.parametrize("called", [None, Names(["", "ann", "bob"])])

@@ -142,6 +142,8 @@ def test_a_setting_nobody_knows(setting: str, said: str):
         ("model.dim=-4", "model.dim=-4: give 0 or more"),
         ("model.neighbors=-1", "model.neighbors=-1: give 0 or more"),
         ("model.dropout=nan", "model.dropout=nan: give 0 or more"),
+        ("model.dropout=-0.5", "model.dropout=-0.5: give 0 or more"),
+        ("train.keep=best", "unknown value of train.keep 'best'"),
         ("model.dim=many", "model.dim=many: expected a whole number"),
         ("model.dropout=2", "see `dsrd models`"),
         ("model.heads=0", "see `dsrd models`"),

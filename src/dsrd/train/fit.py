@@ -168,7 +168,7 @@ def build(run: RunConfig, task: Task, graph: GraphSpec | None = None) -> Tempora
     data = task.dataset
     config = settings(run.model, data.name, run.preset, run.model_args)
     for name, value in asdict(config).items():
-        if (isinstance(value, int) and value < 0) or (isinstance(value, float) and not math.isfinite(value)):
+        if isinstance(value, int | float) and not 0 <= value < math.inf:
             raise DsrdError(f"model.{name}={value}: give 0 or more")
     torch.manual_seed(run.seed)
     spec = graph or GraphSpec(

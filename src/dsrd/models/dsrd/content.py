@@ -41,13 +41,12 @@ class Content(nn.Module):
         """For either end of each pair, at its own time; the state is left as it was.  # [2, Q, width]"""
         new = Events.from_numpy([], [], []) if past.unobserved is None else past.unobserved
         content, last, level, clock = (state[name].numpy() for name in FIELDS)
-        rows, put_back = lent((content, last), new)
         ends = torch.stack([query.src, query.dst]).cpu().numpy()
         time = query.time.cpu().numpy()
         out = np.zeros((*ends.shape, len(rate), content.shape[2] - 1), np.float32)
         how = (rate, self.whole_moments, ends, time, np.argsort(time, kind="stable"))
-        levels.read((*rows, level, clock), *how, *new.numpy()[:3], self._features(new, past), out)
-        put_back()
+        with lent((content, last), new) as rows:
+            levels.read((*rows, level, clock), *how, *new.numpy()[:3], self._features(new, past), out)
         return as_tensor(out).flatten(2).to(query.src.device)
 
     def observe(self, events: Events, past: Past, state: State, rate: NDArray[np.float64]) -> None:

@@ -275,13 +275,10 @@ def _with_new(state: State, past: Past) -> Iterator[tuple[Arrays, Arrays]]:
     """The state as arrays with room for the events of `past` that it has not seen, and these; whatever happens to
     the rows of nodes is undone."""
     arrays, new = _numpy(state), past.unobserved
-    rows, put_back = lent(arrays[: walks.KEY], new)
-    arrays = walks.with_room((*rows, *arrays[walks.KEY :]), 0 if new is None else len(new))
     none = np.zeros(0, np.int64)
-    try:
-        yield arrays, (none, none, np.zeros(0)) if new is None else new.numpy()[:3]
-    finally:
-        put_back()
+    with lent(arrays[: walks.KEY], new) as rows:
+        roomy = walks.with_room((*rows, *arrays[walks.KEY :]), 0 if new is None else len(new))
+        yield roomy, (none, none, np.zeros(0)) if new is None else new.numpy()[:3]
 
 
 def _declare(state: State, config: DSRDConfig) -> None:

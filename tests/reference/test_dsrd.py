@@ -83,12 +83,14 @@ class NaiveDSRD:
         return torch.cat([counts, squashed(torch.tensor(compared(self.state, x, node, t), dtype=torch.float32))])
 
     def embed(self, node: int, other: int, t: float) -> Tensor:
-        window, across = self.window(node, t), [w for w, *_ in self.window(other, t)]
-        partners = [w for w, *_ in window]
+        window, across = self.window(node, t), self.window(other, t)
+        partners, theirs = [w for w, *_ in window], [w for w, *_ in across]
         z = [self.read(w, other, t) for w in partners]
         tokens = []
         for i, (w, event, age, outgoing) in enumerate(window):
-            compared = [float(w == other), partners.count(w), across.count(w), i / self.k, outgoing]
+            along = sum(met == w and then == age for met, _, then, _ in across)
+            crowd = sum(then == age for _, _, then, _ in window)
+            compared = [float(w == other), partners.count(w), theirs.count(w), along, crowd, i / self.k, outgoing]
             parts = [self.time(age), z[i], torch.tensor(compared).log1p(), squashed(self.data.edge_x[event])]
             tokens.append(gelu(self.body.token(torch.cat(parts))))
         some = torch.tensor([float(bool(window))])

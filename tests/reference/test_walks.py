@@ -109,11 +109,11 @@ class NaiveState:
                     found.append(sum(math.exp(-rate * (now - self.reading(time))) for time in own))
         return found
 
-    def window(self, node: int, t: float, k: int) -> list[tuple[int, bool]]:
-        """Partners of the latest events, newest first, and whether the node was the source; a self-loop stands
-        twice, once for each role."""
-        roles = [((dst, True, src), (src, False, dst)) for src, dst, _ in self.before(t)]
-        both = [(partner, sent) for ends in roles for partner, sent, own in ends if own == node]
+    def window(self, node: int, t: float, k: int) -> list[tuple[int, bool, float]]:
+        """Partners of the latest events, newest first, whether the node was the source, and when; a self-loop
+        stands twice, once for each role."""
+        roles = [((dst, True, src, time), (src, False, dst, time)) for src, dst, time in self.before(t)]
+        both = [(partner, sent, time) for ends in roles for partner, sent, own, time in ends if own == node]
         return both[::-1][:k]
 
 
@@ -166,10 +166,13 @@ def test_readings_are_the_sums_over_earlier_events(events: Events, observed: int
             assert close(reading.node[side, q], naive.node(node, t))
             window, across = naive.window(node, t, 4), naive.window(other, t, 4)
             assert int((reading.event[side, q] > 0).sum()) == len(window)
-            here, there = ([partner for partner, _ in each] for each in (window, across))
-            for j, (partner, sent) in enumerate(window):
+            here, there = ([partner for partner, _, _ in each] for each in (window, across))
+            for j, (partner, sent, moment) in enumerate(window):
+                along = [(met, then) for met, _, then in across].count((partner, moment))
+                crowd = [then for _, _, then in window].count(moment)
                 expected = naive.pair(partner, other, t)
-                expected += [float(partner == other), here.count(partner), there.count(partner), j / 4, sent]
+                expected += [float(partner == other), here.count(partner), there.count(partner), along, crowd]
+                expected += [j / 4, sent]
                 assert close(reading.tokens[side, q, j], expected)
 
 

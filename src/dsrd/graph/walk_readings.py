@@ -16,7 +16,7 @@ from dsrd.graph.kernels import Floats, Ints, history
 from dsrd.graph.meetings import EMPTY, slot_of
 from dsrd.graph.walks import ACTS_KEPT, Singles, add, read_clock, write_code
 
-WINDOW = 5  # last columns of a token: four that compare windows, and whether the node was the source
+WINDOW = 7  # last columns of a token: six that compare windows, and whether the node was the source
 PRODUCTS = 6  # of {r, S1, S2} of one node with those of another, the exactly known ones left out
 
 
@@ -130,18 +130,24 @@ def read_node(state: Any, node: int, now: float, kept: Singles, fine: Floats, ro
 
 
 @compiled
-def compare(partner: Ints, count: Ints, other: int, side: int, token: Singles) -> None:
-    """Columns that compare windows: is it the other endpoint; how often in this window; in the other's; rank."""
+def compare(partner: Ints, moment: Floats, count: Ints, other: int, side: int, token: Singles) -> None:
+    """Columns that compare windows: is it the other endpoint; how often in this window; in the other's; there at
+    the same moment, as those are who got one letter; how many events of this window are of that moment; rank."""
     for j in range(count[side]):
-        same = across = 0
+        same = crowd = across = along = 0
         for i in range(count[side]):
             same += partner[side, i] == partner[side, j]
+            crowd += moment[side, i] == moment[side, j]
         for i in range(count[1 - side]):
-            across += partner[1 - side, i] == partner[side, j]
+            if partner[1 - side, i] == partner[side, j]:
+                across += 1
+                along += moment[1 - side, i] == moment[side, j]
         token[j, -WINDOW] = partner[side, j] == other
         token[j, 1 - WINDOW] = same
         token[j, 2 - WINDOW] = across
-        token[j, 3 - WINDOW] = j / token.shape[0]
+        token[j, 3 - WINDOW] = along
+        token[j, 4 - WINDOW] = crowd
+        token[j, 5 - WINDOW] = j / token.shape[0]
 
 
 @compiled
@@ -162,14 +168,15 @@ def answer(
     now = read_clock(state[9], time, whole)
     codes = np.empty((6, state[0].shape[2]), np.float32)
     kept = np.empty(len(rate), np.float32)
-    partner, count = np.zeros((2, k), np.int64), np.zeros(2, np.int64)
+    partner, moment, count = np.zeros((2, k), np.int64), np.zeros((2, k)), np.zeros(2, np.int64)
     for side in range(2):
         first, stop = history(index, ends[side], time)
         count[side] = min(k, stop - first)
         for j in range(count[side]):  # newest first
             entry = stop - 1 - j
             partner[side, j] = index[2][entry]
-            age[side, q, j] = time - index[4][entry]
+            moment[side, j] = index[4][entry]
+            age[side, q, j] = time - moment[side, j]
             event[side, q, j] = index[3][entry]
             tokens[side, q, j, -1] = index[5][entry]
     for side in range(2):
@@ -188,7 +195,7 @@ def answer(
                 tokens[side, q, j, :-WINDOW] = tokens[side, q, first, :-WINDOW]
             else:
                 read_pair(state, partner[side, j], other, now, rate, fine, codes, kept, tokens[side, q, j])
-        compare(partner, count, other, side, tokens[side, q])
+        compare(partner, moment, count, other, side, tokens[side, q])
 
 
 @compiled

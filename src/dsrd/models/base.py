@@ -129,11 +129,13 @@ def at_least(config: object, **least: int) -> None:
             raise DsrdError(f"model.{name}={getattr(config, name)}: give {bound} or more")
 
 
-def told_apart(logits: Tensor, true: int) -> Tensor:
-    """Mean cross-entropy of logits of which the first `true` belong to events that happened."""
+def told_apart(logits: Tensor, true: int, weight: Tensor | None = None) -> Tensor:
+    """Mean cross-entropy of logits of which the first `true` belong to events that happened; with weights, their
+    weighted mean.  # [Q], [Q]"""
     label = torch.zeros_like(logits)
     label[:true] = 1
-    return binary_cross_entropy_with_logits(logits, label)
+    each = binary_cross_entropy_with_logits(logits, label, reduction="none")
+    return each.mean() if weight is None else (each * weight).sum() / weight.sum()
 
 
 class PairEncoder(TemporalModel):

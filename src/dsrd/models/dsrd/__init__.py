@@ -17,8 +17,9 @@ being the node and the other one the partner:
     partner = mlp[ h_u, h_v, s, activity and c of u and of v ]  which partner, given that u acts at t?
     pair    = partner + mlp[ the same ]                         does this pair interact at t?
 
-The partner head learns from random targets, the pair head also from pairs that met before and may be asleep by
-now. While it learns, ages x are stretched and shrunk from batch to batch (`stretch`): streams change their pace.
+The partner head learns from random targets, the pair head rather from pairs that met before and may be asleep by
+now (`pair_random`). While they learn, ages x are stretched and shrunk from batch to batch (`stretch`): streams
+change their pace.
 lambda > 0, alpha and gamma in (0, 1) and delta > 0 are learned per head and layer.
 
 `preset=paper` is the paper's equations as written, nothing added (`dense`): a matrix per node, layer and head,
@@ -30,6 +31,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from dsrd.events import Events, Query
@@ -99,13 +101,16 @@ class DSRD(TemporalModel):
         return self._logits(features)[1] if self.question == "pair" else self._partner(features)
 
     def loss(self, batch: Events, negatives: TrainingNegatives, past: Past) -> Tensor:
-        """Partner head: events against random targets. Pair head: also against pairs that met before."""
+        """Partner head: events against random targets. Pair head: rather against pairs that met before."""
         if self.activity is None:
             return super().loss(batch, negatives, past)
         earlier = negatives.earlier(batch, len(batch) // 2)
         query = Query.cat(batch.query(), negatives.sample(batch), earlier).to(self.device)
         partner, pair = self._logits(self.body.represent(query, past, self.state))
-        return told_apart(partner[: 2 * len(batch)], len(batch)) + told_apart(pair, len(batch))
+        true, drawn = len(batch), 2 * len(batch)
+        weight = torch.ones_like(pair)
+        weight[true:drawn] = self.config.pair_random
+        return told_apart(partner[:drawn], true) + told_apart(pair, true, weight)
 
     def _partner(self, features: Tensor) -> Tensor:
         partner: Tensor = self.partner(features).squeeze(-1)

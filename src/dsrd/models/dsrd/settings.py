@@ -29,5 +29,6 @@ class DSRDConfig:
     count_scales: tuple[float, ...] = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # of exact counts, likewise (walks)
     time_dim: int = 32  # features of an age; of walks half cosines, half soft steps
     dropout: float = 0.1
+    pair_random: float = 0.25  # weight of a random negative in the pair head's loss, a pair that met has 1 (walks)
     stretch: float = 1.0  # of ages in windows while training, by exp(stretch * normal), one draw a batch (walks)
     ablate: Ablation = "none"  # leave one part out

@@ -14,6 +14,7 @@ from torch.nn.functional import gelu
 from dsrd.config import overridden
 from dsrd.data.dataset import Dataset
 from dsrd.events import Query
+from dsrd.graph.negatives import TrainingNegatives
 from dsrd.graph.past import Past
 from dsrd.models import GraphSpec, create, model_class
 from reference.test_levels import compared
@@ -257,3 +258,30 @@ def test_training_sees_the_stream_at_another_pace() -> None:
     found = model.score(query, past)
     assert torch.allclose(found, expected, atol=1e-5)
     assert not torch.allclose(found, plain, atol=1e-3)
+
+
+@pytest.mark.parametrize("pair_random", [0.25, 0.0])
+def test_the_loss_is_that_of_both_heads(pair_random: float) -> None:
+    """Partner: events against random targets. Pair: a weighted mean, random targets counting for less."""
+    data = stream(events=90)
+    start = int((data.events.time < data.events.time[60]).sum())  # a timestamp's first event
+    batch, negatives = data.events[start:], TrainingNegatives(data.events, seed=4)
+    past = Past(data.events, edge_x=data.edge_x, node_x=data.node_x).during(batch)
+    model = make_model(data, pair_random=pair_random)
+    model.observe(data.events[:start], past)
+    drawn = negatives.state()
+    found = model.loss(batch, negatives, past)
+    negatives.restore(drawn)
+    earlier, random = negatives.earlier(batch, len(batch) // 2), negatives.sample(batch)
+    assert len(earlier)
+
+    def surprise(head: str, query: Query, happened: bool) -> Tensor:
+        model.ask(head)
+        logits = model.score(query, past)
+        return -torch.log(torch.sigmoid(logits if happened else -logits))
+
+    partner = torch.cat([surprise("partner", batch.query(), True), surprise("partner", random, False)])
+    happened, asleep = surprise("pair", batch.query(), True).sum(), surprise("pair", earlier, False).sum()
+    weights = len(batch) + len(earlier) + pair_random * len(batch)
+    pair = (happened + asleep + pair_random * surprise("pair", random, False).sum()) / weights
+    assert torch.allclose(found, partner.mean() + pair, atol=1e-5)

@@ -134,8 +134,9 @@ def told_apart(logits: Tensor, true: int, weight: Tensor | None = None) -> Tenso
     weighted mean.  # [Q], [Q]"""
     label = torch.zeros_like(logits)
     label[:true] = 1
-    each = binary_cross_entropy_with_logits(logits, label, reduction="none")
-    return each.mean() if weight is None else (each * weight).sum() / weight.sum()
+    if weight is None:
+        return binary_cross_entropy_with_logits(logits, label)
+    return (binary_cross_entropy_with_logits(logits, label, reduction="none") * weight).sum() / weight.sum()
 
 
 class PairEncoder(TemporalModel):

@@ -108,9 +108,10 @@ class DSRD(TemporalModel):
         query = Query.cat(batch.query(), negatives.sample(batch), earlier).to(self.device)
         partner, pair = self._logits(self.body.represent(query, past, self.state))
         true, drawn = len(batch), 2 * len(batch)
-        weight = torch.ones_like(pair)
+        even = torch.ones_like(pair)  # [Q]
+        weight = even.clone()
         weight[true:drawn] = self.config.pair_random
-        return told_apart(partner[:drawn], true) + told_apart(pair, true, weight)
+        return told_apart(partner[:drawn], true, even[:drawn]) + told_apart(pair, true, weight)
 
     def _partner(self, features: Tensor) -> Tensor:
         partner: Tensor = self.partner(features).squeeze(-1)

@@ -21,7 +21,7 @@ test: setup
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
 
 test-slow: setup
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow || [ $$? -eq 5 ]  # 5: there are none at present
 
 check: setup
 	$(BIN)/ruff format --check src tests benchmarks docs

@@ -140,10 +140,8 @@ def test_evaluating_a_folder_repeats_the_record(task: Task, source: Source, tmp_
 
 def test_minutes_end_a_run_and_patience_too(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     assert Fit(make_run(train_minutes=1e-9, train_epochs=50), task)().epoch == 1
-    hasty, found = (
-        Fit(make_run(train_patience=2, train_epochs=50), task),
-        iter([60.0, 61.0, 61.0, 59.0, 60.0, 62.0]),
-    )
+    hasty = Fit(make_run(train_patience=2, train_epochs=50), task)
+    found = iter([60.0, 61.0, 61.0, 59.0, 60.0, 62.0])
     monkeypatch.setattr(hasty, "_validate", lambda _: (next(found), 50.0))
     assert (hasty().epoch, hasty.progressed.best_epoch) == (5, 3)  # as good counts as better; 62 comes too late
 

@@ -108,7 +108,7 @@ class DSRD(TemporalModel):
         query = Query.cat(batch.query(), negatives.sample(batch), earlier).to(self.device)
         partner, pair = self._logits(self.body.represent(query, past, self.state))
         true, drawn = len(batch), 2 * len(batch)
-        even = torch.ones_like(pair)  # [Q]
+        even = torch.ones_like(pair)  # [Q]: rounds as the records' runs did, which a plain mean does not
         weight = even.clone()
         weight[true:drawn] = self.config.pair_random
         return told_apart(partner[:drawn], true, even[:drawn]) + told_apart(pair, true, weight)

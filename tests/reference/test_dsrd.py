@@ -260,14 +260,15 @@ def test_training_sees_the_stream_at_another_pace() -> None:
     assert not torch.allclose(found, plain, atol=1e-3)
 
 
-@pytest.mark.parametrize("pair_random", [0.25, 0.0])
-def test_the_loss_is_that_of_both_heads(pair_random: float) -> None:
-    """Partner: events against random targets. Pair: a weighted mean, random targets counting for less."""
-    data = stream(events=90)
-    start = int((data.events.time < data.events.time[60]).sum())  # a timestamp's first event
-    batch, negatives = data.events[start:], TrainingNegatives(data.events, seed=4)
+@pytest.mark.parametrize(("pair_random", "pair_unmet"), [(0.25, 0.25), (0.25, 1.0), (0.5, 0.0), (0.0, 0.25)])
+def test_the_loss_is_that_of_both_heads(pair_random: float, pair_unmet: float) -> None:
+    """Partner: events against random targets. Pair: a weighted mean, random targets counting for less, and for
+    less still if no event has had them; what these lack is not made up for."""
+    data = stream(events=90, nodes=20)
+    start = int((data.events.time < data.events.time[20]).sum())  # a timestamp's first event
+    batch, negatives = data.events[start : start + 30], TrainingNegatives(data.events, seed=4)
     past = Past(data.events, edge_x=data.edge_x, node_x=data.node_x).during(batch)
-    model = make_model(data, pair_random=pair_random)
+    model = make_model(data, pair_random=pair_random, pair_unmet=pair_unmet)
     model.observe(data.events[:start], past)
     drawn = negatives.state()
     found = model.loss(batch, negatives, past)
@@ -282,6 +283,12 @@ def test_the_loss_is_that_of_both_heads(pair_random: float) -> None:
 
     partner = torch.cat([surprise("partner", batch.query(), True), surprise("partner", random, False)])
     happened, asleep = surprise("pair", batch.query(), True).sum(), surprise("pair", earlier, False).sum()
+    met = [
+        bool((((data.events.src == node) | (data.events.dst == node)) & (data.events.time < time)).any())
+        for node, time in zip(random.dst, random.time, strict=True)
+    ]
+    assert 0 < sum(met) < len(met)
+    counted = pair_random * torch.tensor([1.0 if known else pair_unmet for known in met])
     weights = len(batch) + len(earlier) + pair_random * len(batch)
-    pair = (happened + asleep + pair_random * surprise("pair", random, False).sum()) / weights
+    pair = (happened + asleep + (counted * surprise("pair", random, False)).sum()) / weights
     assert torch.allclose(found, partner.mean() + pair, atol=1e-5)

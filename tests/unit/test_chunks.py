@@ -16,10 +16,11 @@ from dsrd.train.loop import backward_in_chunks
 
 
 class FixedNegatives(TrainingNegatives):
-    """The same negative for an event whatever batch it comes in; an earlier pair for every second event."""
+    """The same negative for an event whatever batch it comes in, some of nodes that nobody has met; an earlier
+    pair for every second event."""
 
     def sample(self, batch: Events) -> Query:
-        return Query(batch.src, 1 + (batch.id * 11) % 29, batch.time)
+        return Query(batch.src, 1 + (batch.id * 11) % 37, batch.time)
 
     def earlier(self, batch: Events, count: int) -> Query:
         even = batch[(batch.id % 2 == 0).nonzero().squeeze(1)]

@@ -129,14 +129,14 @@ def at_least(config: object, **least: int) -> None:
             raise DsrdError(f"model.{name}={getattr(config, name)}: give {bound} or more")
 
 
-def told_apart(logits: Tensor, true: int, weight: Tensor | None = None) -> Tensor:
-    """Mean cross-entropy of logits of which the first `true` belong to events that happened; with weights, their
-    weighted mean.  # [Q], [Q]"""
+def told_apart(logits: Tensor, true: int, share: Tensor | None = None) -> Tensor:
+    """Cross-entropy of logits of which the first `true` belong to events that happened: its mean, or with shares
+    the sum of each logit's share.  # [Q], [Q]"""
     label = torch.zeros_like(logits)
     label[:true] = 1
-    if weight is None:
+    if share is None:
         return binary_cross_entropy_with_logits(logits, label)
-    return (binary_cross_entropy_with_logits(logits, label, reduction="none") * weight).sum() / weight.sum()
+    return (binary_cross_entropy_with_logits(logits, label, reduction="none") * share).sum()
 
 
 class PairEncoder(TemporalModel):

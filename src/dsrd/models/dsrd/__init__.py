@@ -18,8 +18,9 @@ being the node and the other one the partner:
     pair    = partner + mlp[ the same ]                         does this pair interact at t?
 
 The partner head learns from random targets, the pair head rather from pairs that met before and may be asleep by
-now (`pair_random`). While they learn, ages x are stretched and shrunk from batch to batch (`stretch`): streams
-change their pace.
+now (`pair_random`), and least from targets nobody has met yet (`pair_unmet`): that the pool of negatives holds
+them is knowledge of who will come. While the heads learn, ages x are stretched and shrunk from batch to batch
+(`stretch`): streams change their pace.
 lambda > 0, alpha and gamma in (0, 1) and delta > 0 are learned per head and layer.
 
 `preset=paper` is the paper's equations as written, nothing added (`dense`): a matrix per node, layer and head,
@@ -104,14 +105,16 @@ class DSRD(TemporalModel):
         """Partner head: events against random targets. Pair head: rather against pairs that met before."""
         if self.activity is None:
             return super().loss(batch, negatives, past)
-        earlier = negatives.earlier(batch, len(batch) // 2)
-        query = Query.cat(batch.query(), negatives.sample(batch), earlier).to(self.device)
+        earlier, random = negatives.earlier(batch, len(batch) // 2), negatives.sample(batch)
+        query = Query.cat(batch.query(), random, earlier).to(self.device)
         partner, pair = self._logits(self.body.represent(query, past, self.state))
         true, drawn = len(batch), 2 * len(batch)
-        even = torch.ones_like(pair)  # [Q]: rounds as the records' runs did, which a plain mean does not
-        weight = even.clone()
+        weight = torch.ones_like(pair)  # [Q]
         weight[true:drawn] = self.config.pair_random
-        return told_apart(partner[:drawn], true, even[:drawn]) + told_apart(pair, true, weight)
+        share = weight / weight.sum()
+        unmet = past.degree(random.dst, random.time) == 0  # [B]
+        share[true:drawn][unmet] *= self.config.pair_unmet  # of `share`: a batch has the loss of its chunks
+        return told_apart(partner[:drawn], true) + told_apart(pair, true, share)
 
     def _partner(self, features: Tensor) -> Tensor:
         partner: Tensor = self.partner(features).squeeze(-1)

@@ -30,5 +30,6 @@ class DSRDConfig:
     time_dim: int = 32  # features of an age; of walks half cosines, half soft steps
     dropout: float = 0.1
     pair_random: float = 0.25  # weight of a random negative in the pair head's loss, a pair that met has 1 (walks)
+    pair_unmet: float = 0.25  # what is left of that weight while nobody has met the random target (walks)
     stretch: float = 1.0  # of ages in windows while training, by exp(stretch * normal), one draw a batch (walks)
     ablate: Ablation = "none"  # leave one part out

@@ -10,6 +10,7 @@ import pytest
 
 from dsrd.evaluate.audit import audit, grouping
 from dsrd.events import Events
+from dsrd.graph.negatives import filled_up
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +42,18 @@ def test_files_grouped_by_node(name, grouped, real_audit):
 
 def test_historical_negatives_are_never_true_but_where_random_ones_fill_up(real_audit):
     found = real_audit("uci")["negatives"]["transductive"]["historical"]
-    assert found == {"true_at_that_time": 0.0, "equal_to_positive": 0.0, "ceiling_ap": 100.0, "ceiling_auc": 100.0}
+    shares = {"filled_up": 0.0, "true_at_that_time": 0.0, "equal_to_positive": 0.0}
+    assert found == shares | {"ceiling_ap": 100.0, "ceiling_auc": 100.0}
+
+
+def test_on_snapshots_most_negatives_of_new_nodes_are_random_pairs(real_audit):
+    """USLegis' test is one snapshot: no pair of new nodes, and none since validation, has happened before it."""
+    parliament, messages = real_audit("USLegis")["negatives"], real_audit("uci")["negatives"]
+    assert parliament["transductive"]["random"]["filled_up"] is None
+    assert parliament["transductive"]["historical"]["filled_up"] == 0
+    assert parliament["transductive"]["inductive"]["filled_up"] == 1
+    assert parliament["inductive"]["historical"]["filled_up"] == 1
+    assert messages["inductive"]["historical"]["filled_up"] < 0.1
 
 
 def toy():
@@ -64,6 +76,15 @@ def test_shares_counted_by_hand():
     assert report["seen_timestamp_share"] == 0.0
     assert report["grouping"] == {"grouped": False, "rows": 0, "observed": None, "expected": None}
     assert list(report["negatives"]) == ["transductive"]  # no new nodes, no events to ask about
+
+
+def test_random_pairs_are_counted_where_candidates_run_out():
+    """Three pairs meet at one time; four at the next, one of them again: two that met are left to draw."""
+    stream = Events.from_numpy([1, 2, 3, 1, 1, 4, 4], [5, 6, 7, 6, 5, 7, 5], [0, 0, 0, 1, 1, 1, 1])
+    assert filled_up(stream[:3], stream, batch_size=2) == 1
+    assert filled_up(stream[3:], stream, batch_size=2) == 0
+    assert filled_up(stream[3:], stream, batch_size=4) == 0.5
+    assert filled_up(stream[3:], stream, last_observed=0.0, batch_size=2) == 1  # none is new since then
 
 
 def test_expected_grouping_is_that_of_shuffled_rows():

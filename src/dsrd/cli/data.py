@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -95,8 +96,9 @@ def audit(
 ) -> None:
     """Say what a score on a stream can mean.
 
-    For each kind of negatives: the share that is true after all, and the ceiling, the score of an oracle that
-    knows every true edge. Then leaks through time and the order of rows, repetition, and new nodes.
+    For each kind of negatives: the share that is random for want of others, the share that is true after all,
+    and the ceiling, the score of an oracle that knows every true edge. Then leaks through time and the order of
+    rows, repetition, and new nodes.
     """
     from dsrd.evaluate.audit import audit as audited
 
@@ -113,17 +115,18 @@ def audit(
 
 
 def _show_audit(found: Mapping[str, Any]) -> None:
-    columns = ["true_at_that_time", "equal_to_positive", "ceiling_ap", "ceiling_auc"]
     rows = []
     for setting, kinds in found["negatives"].items():
-        for kind, figures in kinds.items():
-            shares = [f"{100 * figures[column]:.2f}" if figures else None for column in columns[:2]]
-            scores = [figures[column] if figures else None for column in columns[2:]]
-            rows.append([setting, kind, *shares, *scores])
-    titles = ["setting", "negatives", "% true then", "% the positive", "ceiling AP", "ceiling AUC"]
+        for kind, given in kinds.items():
+            figures = defaultdict(lambda: None, given or {})
+            shares = [figures[column] for column in ("filled_up", "true_at_that_time", "equal_to_positive")]
+            percent = [None if share is None else f"{100 * share:.2f}" for share in shares]
+            rows.append([setting, kind, *percent, figures["ceiling_ap"], figures["ceiling_auc"]])
+    titles = ["setting", "negatives", "% random", "% true", "% positive", "ceiling AP", "ceiling AUC"]
     show.table(f"{found['dataset']}: negatives of the published test", titles, rows)
     others = ("seen_timestamp_share", "grouping", "repetition", "new_nodes", "split")
     show.figures(f"{found['dataset']}: time, order, repetition", {key: found[key] for key in others})
+    show.note("random: any pair, for want of earlier ones; true: at that time; positive: the event itself")
     show.note("ceiling: the score of an oracle that knows every true edge")
 
 

@@ -13,7 +13,7 @@ from dsrd.data.split import Split, split
 from dsrd.evaluate.metrics import batch_means
 from dsrd.evaluate.protocol import Pass, passes
 from dsrd.events import Events, Query
-from dsrd.graph.negatives import NoNegativeError, Order, Strategy, negatives
+from dsrd.graph.negatives import NoNegativeError, Order, Strategy, filled_up, negatives
 from dsrd.graph.pairs import Ids, PairIndex
 
 GROUPED = 0.1
@@ -33,7 +33,7 @@ def audit(
     >>> stream = Events.from_numpy([1, 2, 3, 4, 5] * 8, [6, 7, 8, 9, 10] * 8, np.arange(40) // 4)
     >>> report = audit("toy", stream, batch_size=5)
     >>> list(report["negatives"]["transductive"]["random"])
-    ['true_at_that_time', 'equal_to_positive', 'ceiling_ap', 'ceiling_auc']
+    ['filled_up', 'true_at_that_time', 'equal_to_positive', 'ceiling_ap', 'ceiling_auc']
     >>> report["repetition"]
     {'pair_in_train': 0.75, 'pair_before': 1.0, 'surprise': 0.25}
     """
@@ -90,8 +90,9 @@ class TrueEdges:
 
 def _negatives(
     truth: TrueEdges, each: Pass, strategy: Strategy, batch_size: int, order: Order
-) -> dict[str, float] | None:
-    """How wrong a pass's negatives are, and the scores of an oracle that knows exactly what is true at t."""
+) -> dict[str, float | None] | None:
+    """How many of a pass's negatives are not what they are called, how wrong they are, and the scores of an oracle
+    that knows exactly what is true at t."""
     positive = each.events.query()
     try:
         negative = negatives(
@@ -108,7 +109,10 @@ def _negatives(
     true = truth.at(negative)
     ap, auc = batch_means(truth.at(positive).astype(np.float32), true.astype(np.float32), batch_size)
     same = (negative.src == positive.src) & (negative.dst == positive.dst)
+    known = each.last_observed if strategy == "inductive" else None
+    filled = filled_up(each.events, each.pool, last_observed=known, batch_size=batch_size)
     return {
+        "filled_up": None if strategy == "random" else filled,
         "true_at_that_time": float(true.mean()),
         "equal_to_positive": float(same.double().mean()),
         "ceiling_ap": 100 * ap,

@@ -71,6 +71,19 @@ def negatives(
     return Query(src, dst, events.time)
 
 
+def filled_up(events: Events, pool: Events, *, last_observed: float | None = None, batch_size: int = 200) -> float:
+    """Share of historical negatives (with `last_observed`: of inductive ones) that are random pairs, for want of
+    others; whatever the order they are drawn in.
+
+    >>> stream = Events.from_numpy([1, 2, 1, 2], [3, 3, 4, 4], [0, 0, 1, 1])
+    >>> filled_up(stream, stream, batch_size=2)
+    0.5
+    """
+    found = _candidates(PairIndex(pool), events, pool, last_observed, batch_size, None)
+    missing = (max(0, len(b) - len(c)) for b, c in zip(events.batches(batch_size), found, strict=True))
+    return sum(missing) / max(len(events), 1)
+
+
 def _past_pairs(
     events: Events, pool: Events, seed: int, last_observed: float | None, batch_size: int, order: Order
 ) -> Iterator[tuple[Ids, Ids]]:

@@ -51,7 +51,10 @@ def same_state(model: TemporalModel, before: dict[str, torch.Tensor]) -> bool:
 
 
 def every_pair(task: Task, node: int, time: float) -> Query:
-    target = torch.tensor(sorted({*task.dataset.events.dst.tolist()}))
+    """With whoever was a target before that time."""
+    events = task.dataset.events
+    met = {node for node, when in zip(events.dst.tolist(), events.time.tolist(), strict=True) if when < time}
+    target = torch.tensor(sorted(met))
     return Query(torch.full_like(target, node), target, torch.full(target.shape, time, dtype=torch.float64))
 
 
@@ -62,6 +65,7 @@ def test_top_partners_are_all_pairs_sorted(name: str, part: str, task: Task):
     before = model.state.snapshot()
     time = float(getattr(task.split, part).time[20])
     query = every_pair(task, 3, time)
+    assert (len(query) == len(task.dataset.events.dst.unique())) == (part == "test")
     scores = predict(model, task, query)
     wanted = sorted(zip(scores.tolist(), query.dst.tolist(), strict=True), key=lambda pair: (-pair[0], pair[1]))
     ids, found = top_partners(model, task, 3, time, 7)
@@ -97,6 +101,11 @@ def test_the_question_decides_the_score(task: Task):
 def test_no_partners_is_no_question(task: Task):
     with pytest.raises(DsrdError, match="top 0: give 1 or more"):
         top_partners(ready("edgebank", task), task, 3, k=0)
+
+
+def test_before_the_first_event_nobody_can_be_named(task: Task):
+    with pytest.raises(DsrdError, match=r"nobody was a target before 0\.0; ask about a later time"):
+        top_partners(ready("edgebank", task), task, 3, time=0.0)
 
 
 def test_targets_of_a_bipartite_stream_are_its_second_kind():

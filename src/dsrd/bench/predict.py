@@ -60,13 +60,17 @@ def top_partners(
 ) -> tuple[Tensor, Tensor]:
     """The k likeliest targets of a node at a time, likeliest first, and their probabilities.  # [k], [k]
 
-    Candidates are all targets of the stream, the node itself included if it is one; without a time the question is
-    about the moment after the last event. Equal probabilities stand in the order of node ids.
+    Candidates are all who were a target before that time, the node itself included if it was one: of others nobody
+    could have known. Without a time the question is about the moment after the last event. Equal probabilities
+    stand in the order of node ids.
     """
     if k < 1:
         raise DsrdError(f"top {k}: give 1 or more")
-    target = torch.unique(task.dataset.events.dst)  # sorted
     at = after_last(task) if time is None else time
+    events = task.dataset.events
+    target = torch.unique(events.dst[events.time < at])  # sorted
+    if not len(target):
+        raise DsrdError(f"{task.dataset.name}: nobody was a target before {at}; ask about a later time")
     query = Query(torch.full_like(target, node), target, torch.full(target.shape, at, dtype=torch.float64))
     scores = predict(model, task, query, batch_size, progress)
     best = torch.sort(scores, descending=True, stable=True).indices[:k]

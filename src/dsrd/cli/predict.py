@@ -66,8 +66,8 @@ def predict(
 
     Each pair is scored at its time, from everything the stream holds before that time. The columns of the file are
     called as in the stream (source, target, time unless told otherwise in training). Without a time column all
-    pairs are scored at the moment after the last event. With --node, all who were a target by
-    then are scored and the likeliest are given, likeliest first.
+    pairs are scored at the moment after the last event. With --node, all who were a target by then are
+    scored and the likeliest are given, likeliest first.
     """
     from dsrd.bench import run as runner
     from dsrd.train.fit import RunFolder

@@ -109,10 +109,12 @@ def _negatives(
     true = truth.at(negative)
     ap, auc = batch_means(truth.at(positive).astype(np.float32), true.astype(np.float32), batch_size)
     same = (negative.src == positive.src) & (negative.dst == positive.dst)
-    known = each.last_observed if strategy == "inductive" else None
-    filled = filled_up(each.events, each.pool, last_observed=known, batch_size=batch_size)
+    filled = None
+    if strategy != "random":
+        known = each.last_observed if strategy == "inductive" else None
+        filled = filled_up(each.events, each.pool, last_observed=known, batch_size=batch_size)
     return {
-        "filled_up": None if strategy == "random" else filled,
+        "filled_up": filled,
         "true_at_that_time": float(true.mean()),
         "equal_to_positive": float(same.double().mean()),
         "ceiling_ap": 100 * ap,

@@ -113,7 +113,8 @@ class DSRD(TemporalModel):
         weight[true:drawn] = self.config.pair_random
         share = weight / weight.sum()
         unmet = past.degree(random.dst, random.time) == 0  # [B]
-        share[true:drawn][unmet] *= self.config.pair_unmet  # of `share`: a batch has the loss of its chunks
+        # not made up for by the others: a batch would no longer have the loss of its chunks
+        share[true:drawn][unmet] *= self.config.pair_unmet
         return told_apart(partner[:drawn], true) + told_apart(pair, true, share)
 
     def _partner(self, features: Tensor) -> Tensor:

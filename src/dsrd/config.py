@@ -52,6 +52,7 @@ class TrainConfig:
     )
     minutes: float = 0.0  # end after the epoch that passes this many minutes; 0: no limit
     device: str = "cpu"  # cpu, cuda, cuda:1, ...
+    final: bool = False  # then train once more, on all events, for as many epochs as were best: for production
 
     def __post_init__(self) -> None:
         for name in ("epochs", "patience", "batch_size"):

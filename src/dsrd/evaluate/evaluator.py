@@ -149,6 +149,7 @@ def score_pass(
     rules: Protocol,
     batch_size: int,
     progress: Progress = silent,
+    head: str = "",
 ) -> Scores:
     """Score a pass from the model's present state, observing its events as the protocol has them seen."""
     events = drawn.events.events
@@ -166,20 +167,20 @@ def score_pass(
             true = events[rows].query()
             for view, strategies in _shared(views):
                 queries = [true, *(drawn.against[strategy][rows] for strategy in strategies)]
-                found = probability(view, Query.cat(*queries), now).view(len(queries), -1)
+                found = probability(view, Query.cat(*queries), now, head).view(len(queries), -1)
                 for strategy, wrong in zip(strategies, found[1:], strict=True):
                     positive[strategy][rows], negative[strategy][rows] = found[0], wrong
             if ranked is not None and drawn.ranked is not None:
                 # by the model whose scores of the true pairs they are ranked against
-                ranked[rows] = _one_against_many(next(iter(views.values())), true, drawn.ranked[rows], now)
+                ranked[rows] = _one_against_many(next(iter(views.values())), true, drawn.ranked[rows], now, head)
         model.observe(arrived.to(model.device), past)
         progress(f"{drawn.events.name}: scoring", flush.stop, len(events))
     return Scores(positive, negative, ranked)
 
 
-def probability(model: TemporalModel, query: Query, past: Past) -> Tensor:
+def probability(model: TemporalModel, query: Query, past: Past, head: str = "") -> Tensor:
     """float32 sigmoid of the logits: the published metrics rank these, ties and all."""
-    return torch.sigmoid(model.score(query.to(model.device), past).float()).cpu()
+    return torch.sigmoid(model.score(query.to(model.device), past, head).float()).cpu()
 
 
 def _shared(views: Mapping[str, TemporalModel]) -> list[tuple[TemporalModel, list[str]]]:
@@ -190,14 +191,14 @@ def _shared(views: Mapping[str, TemporalModel]) -> list[tuple[TemporalModel, lis
     return list(groups.values())
 
 
-def _one_against_many(model: TemporalModel, true: Query, wrong: Tensor, past: Past) -> Tensor:
+def _one_against_many(model: TemporalModel, true: Query, wrong: Tensor, past: Past, head: str) -> Tensor:
     there = wrong != NULL  # [B, candidates]
     count = there.sum(dim=1)
     query = Query(true.src.repeat_interleave(count), wrong[there], true.time.repeat_interleave(count))
     found = torch.full(wrong.shape, -torch.inf)
     pieces = [slice(start, start + AT_ONCE) for start in range(0, len(query), AT_ONCE)]
     if pieces:
-        found[there] = torch.cat([probability(model, query[piece], past) for piece in pieces])
+        found[there] = torch.cat([probability(model, query[piece], past, head) for piece in pieces])
     return found
 
 
@@ -221,43 +222,69 @@ def measure(drawn: Drawn, scores: Scores) -> dict[str, Any]:
     return results
 
 
+Results = dict[str, dict[str, Any]]
+"""Metrics by part (`val`, `test`) and setting (`transductive`, `inductive`)."""
+
+
 def evaluate(
     model: TemporalModel,
     task: Task,
     rules: Protocol,
     config: EvaluateConfig,
-    snapshots: dict[str, Snapshot],
+    trained: Snapshot | None = None,
+    *,
+    heads: Sequence[str] = ("",),
     parts: Sequence[str] = ("test",),
     progress: Progress = silent,
-) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-    """Run the passes of these parts from their snapshots; metrics by part and setting, digests of the negatives.
+) -> tuple[dict[str, Results], dict[str, str]]:
+    """Run the passes of these parts: metrics by head, part and setting; digests of the negatives.
 
-    A missing `val` snapshot is made by observing the validation events.
+    `trained` is the state right after training, in which the model is left; a model whose state follows from
+    events alone needs none.
     """
-    results: dict[str, dict[str, Any]] = {part: {} for part in parts}
+    found: dict[str, Results] = {head: {part: {} for part in parts} for head in heads}
     digests: dict[str, str] = {}
     past = task.full_past.to(model.device)
-    if "val" not in snapshots:
-        model.state.restore(snapshots["train"])
-        catch_up(model, task, rules, config, progress)
-        snapshots["train"] = model.state.snapshot()
-        observe_all(model, task.split.val, past, rules, config.batch_size, progress)
-        snapshots["val"] = model.state.snapshot()
-    for each in task.passes.values():
-        if each.part not in parts:
-            continue
-        results[each.part][each.setting] = {}
-        try:
-            drawn = draw(each, rules, config, progress=progress)
-        except NoNegativeError:  # a handful of new-node events can leave no other pair to draw
-            continue
-        if not len(each.events):
-            continue
-        model.state.restore(snapshots[each.start])
-        scores = score_pass(model, drawn, past, rules, config.batch_size, progress)
-        results[each.part][each.setting] = measure(drawn, scores)
-        digests[each.name] = drawn.digest
-    return results, digests
+    to_end_of_training(model, task, rules, trained)
+    catch_up(model, task, rules, config, progress)
+    for start in ("train", "val"):
+        if start == "val":
+            observe_all(model, task.split.val, past, rules, config.batch_size, progress)
+        begin = model.state.release()  # one copy beside the state itself: that of many nodes is large
+        for each in task.passes.values():
+            if each.part not in parts or each.start != start:
+                continue
+            drawn = _drawn(each, rules, config, progress)
+            digests |= {} if drawn is None else {each.name: drawn.digest}
+            for head in heads:
+                found[head][each.part][each.setting] = {}
+                if drawn is not None:
+                    model.state.restore(begin)
+                    scores = score_pass(model, drawn, past, rules, config.batch_size, progress, head)
+                    found[head][each.part][each.setting] = measure(drawn, scores)
+        model.state.adopt(begin)
+    to_end_of_training(model, task, rules, trained)
+    return found, digests
+
+
+def _drawn(each: Pass, rules: Protocol, config: EvaluateConfig, progress: Progress) -> Drawn | None:
+    """A pass's negatives; None if it has no events, or so few that no other pair is left to draw."""
+    try:
+        return draw(each, rules, config, progress=progress) if len(each.events) else None
+    except NoNegativeError:
+        return None
+
+
+def to_end_of_training(
+    model: TemporalModel, task: Task, rules: Protocol, trained: Snapshot | None, batch_size: int = 200
+) -> None:
+    """Put the model into the state right after training, as it was kept or by observing the training events."""
+    if trained is not None:
+        model.state.restore(trained)
+    else:
+        assert model.state_from_events, "a state that depends on weights has to be kept"
+        model.state.reset()
+        observe_all(model, task.split.train, task.train_past.to(model.device), rules.lagging(), batch_size)
 
 
 def catch_up(

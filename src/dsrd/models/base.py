@@ -71,7 +71,6 @@ class TemporalModel(nn.Module, ABC):
         self.config = config
         self.graph = graph
         self.state = State(graph.num_nodes)
-        self.question = self.heads[0]
 
     def calibrate(self, train: Events) -> None:
         """Measure once on the training stream what the model needs to know of it; kept in buffers."""
@@ -80,11 +79,11 @@ class TemporalModel(nn.Module, ABC):
         """The model to ask under these negatives: itself, unless its published row differs by them."""
         return self
 
-    def ask(self, head: str) -> None:
-        """Choose which question `score` answers from now on; an empty name is the default one."""
+    def head_called(self, head: str | None) -> str:
+        """The head of that name, the first one if none is named; a name nobody knows is an error."""
         if head and head not in self.heads:
             raise unknown("head", head, self.heads)
-        self.question = head or self.heads[0]
+        return head or self.heads[0]
 
     def loss(self, batch: Events, negatives: TrainingNegatives, past: Past) -> Tensor:
         """What training lowers: the published recipe, one random negative per event."""
@@ -92,8 +91,11 @@ class TemporalModel(nn.Module, ABC):
         return told_apart(self.score(query, past), len(batch))
 
     @abstractmethod
-    def score(self, query: Query, past: Past) -> Tensor:
-        """How likely each pair is to interact: logits. Reads state and past, changes neither.  # [Q]"""
+    def score(self, query: Query, past: Past, head: str = "") -> Tensor:
+        """How likely each pair is to interact: logits. Reads state and past, changes neither.  # [Q]
+
+        `head` is one of `heads`, empty for the first: a model with one question ignores it.
+        """
 
     def observe(self, events: Events, past: Past) -> None:
         """Take in events that happened; the only place where state may change."""
@@ -115,6 +117,12 @@ class TemporalModel(nn.Module, ABC):
     @property
     def stateless(self) -> bool:
         return len(self.state) == 0
+
+    @property
+    def state_from_events(self) -> bool:
+        """Whether the state follows from the events alone, however they were cut into batches and whatever the
+        weights were: it can then be made again bit for bit instead of being kept."""
+        return self.stateless
 
     @property
     def num_parameters(self) -> int:
@@ -154,7 +162,7 @@ class PairEncoder(TemporalModel):
         """The node beside nobody: what is left of a pair that has nothing in common."""
         return self.ends(beside_nobody(node, time), past)[0]
 
-    def score(self, query: Query, past: Past) -> Tensor:
+    def score(self, query: Query, past: Past, head: str = "") -> Tensor:
         logits: Tensor = self.head(*self.ends(query, past))
         return logits
 

@@ -105,7 +105,7 @@ class EdgeBank(TemporalModel):
         other.variant = getattr(self.config, strategy)
         return other
 
-    def score(self, query: Query, past: Past) -> Tensor:
+    def score(self, query: Query, past: Past, head: str = "") -> Tensor:
         last, count = meetings.find(self._table(), query.src.cpu().numpy(), query.dst.cpu().numpy())
         kept = count >= self._mean_count() if self.variant == "threshold" else last >= self._window_start()
         met = as_tensor(kept & (count > 0)).to(query.src.device)

@@ -93,7 +93,7 @@ class JODIE(TemporalModel):
             self.get_buffer("gap_mean")[role] = float(gap.mean())
             self.get_buffer("gap_std")[role] = float(gap.std()) or 1.0  # all gaps alike: nothing to scale
 
-    def score(self, query: Query, past: Past) -> Tensor:
+    def score(self, query: Query, past: Past, head: str = "") -> Tensor:
         node, where = torch.unique(torch.cat([query.src, query.dst]), return_inverse=True)
         memory, last = self.memory.read(self.state, node)
         src, dst = where.chunk(2)

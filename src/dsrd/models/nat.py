@@ -154,7 +154,7 @@ class NAT(TemporalModel):
         self.state.declare("slot_time", lambda rows: times(rows, slots), per_node=True)
         self.state.declare("slot_value", lambda rows: torch.zeros(rows, slots, width), per_node=True)
 
-    def score(self, query: Query, past: Past) -> Tensor:
+    def score(self, query: Query, past: Past, head: str = "") -> Tensor:
         node, where = torch.unique(torch.cat([query.src, query.dst]), return_inverse=True)
         src, dst = where.chunk(2)
         own = self._own(node, past)  # [n, dim]

@@ -87,8 +87,27 @@ class State(nn.Module):
         """Copies of all fields, detached from any gradient."""
         return {name: self[name].detach().clone() for name in self._init}
 
+    def fields_now(self) -> Snapshot:
+        """The fields themselves, to be read at once: they change with the state."""
+        return {name: self[name].detach() for name in self._init}
+
+    def release(self) -> Snapshot:
+        """The fields themselves, not copies, detached from any gradient; the state is at rest afterwards."""
+        held = self.fields_now()
+        self.reset()
+        return held
+
     def restore(self, snapshot: Mapping[str, Tensor]) -> None:
-        """Take up a snapshot of a state with the same fields."""
+        """Take up a copy of a snapshot of a state with the same fields."""
+        self.adopt({name: value.detach().clone() for name, value in self._checked(snapshot).items()})
+
+    def adopt(self, snapshot: Mapping[str, Tensor]) -> None:
+        """Take up a snapshot's tensors themselves: whoever gave them must not use them any more."""
+        for name, value in self._checked(snapshot).items():
+            self[name] = value.to(self[name].device)
+        self._rows = max([1, *(len(self[name]) for name in self._per_node)])
+
+    def _checked(self, snapshot: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         if set(snapshot) != set(self._init):
             raise DsrdError(
                 f"the saved state holds {sorted(snapshot)}, this model keeps {sorted(self._init)}; "
@@ -100,8 +119,7 @@ class State(nn.Module):
                     f"the saved state's '{name}' is {value.dtype} {tuple(value.shape)}, this model needs "
                     f"{self[name].dtype} {tuple(self[name].shape)}; load it with the settings it was written with"
                 )
-            self[name] = value.detach().clone().to(self[name].device)
-        self._rows = max([1, *(len(self[name]) for name in self._per_node)])
+        return snapshot
 
     def detach_(self) -> None:
         """Cut the gradient's way into earlier batches."""

@@ -129,7 +129,7 @@ class TPNet(TemporalModel):
         declare("now", lambda _: torch.zeros(1, dtype=torch.float64))
         self._moments: tuple[Any, int, NDArray[np.float64]] | None = None
 
-    def score(self, query: Query, past: Past) -> Tensor:
+    def score(self, query: Query, past: Past, head: str = "") -> Tensor:
         src, dst, relation = self._ends(query, past)
         logits: Tensor = self.head(torch.cat([src, dst], dim=-1), relation)
         return logits

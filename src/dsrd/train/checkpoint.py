@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,22 +21,29 @@ NOTE = "dsrd"  # the metadata key that holds the JSON
 
 def save(path: Path, groups: Mapping[str, Mapping[str, Tensor]], note: Mapping[str, Any]) -> None:
     """Write groups of tensors; the file is whole or not there."""
-    tensors = {
-        f"{group}/{name}": value.detach().cpu().contiguous().clone()
-        for group, members in groups.items()
-        for name, value in members.items()
-    }
+    tensors: dict[str, Tensor] = {}
+    written: set[int] = set()
+    for group, members in groups.items():
+        for name, value in members.items():
+            tensor = value.detach().cpu().contiguous()
+            # The format takes neither views of something larger nor one tensor under two names.
+            shared = tensor.untyped_storage().nbytes() != tensor.nbytes or tensor.data_ptr() in written
+            tensors[f"{group}/{name}"] = tensor.clone() if shared else tensor
+            written.add(tensor.data_ptr())
     with replacing(path) as temporary:
         save_file(tensors, temporary, metadata={NOTE: json.dumps(note)})
 
 
-def load(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
-    """Read what `save` wrote: (groups, note)."""
+def load(
+    path: Path, only: Sequence[str] | None = None
+) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
+    """Read what `save` wrote: (groups, note); of the groups `only` those named."""
     groups: dict[str, dict[str, Tensor]] = {}
     with _opened(path) as file:
         for key in file.keys():  # noqa: SIM118 (not a mapping)
             group, _, name = key.partition("/")
-            groups.setdefault(group, {})[name] = file.get_tensor(key)
+            if only is None or group in only:
+                groups.setdefault(group, {})[name] = file.get_tensor(key)
         return groups, _note(file)
 
 
@@ -60,7 +67,7 @@ def _opened(path: Path) -> Iterator[Any]:
         with safe_open(path, framework="pt") as file:
             yield file
     except FileNotFoundError:
-        raise DsrdError(f"{path}: no such checkpoint; give the folder that `dsrd train --out` wrote") from None
+        raise DsrdError(f"{path}: no such checkpoint; give the folder of a run that trained for an epoch at least") from None
     except (SafetensorError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise DsrdError(f"{path}: not a dsrd checkpoint, or a damaged one ({reason}); train again") from error

@@ -90,16 +90,20 @@ class DSRD(TemporalModel):
         super().__init__(config, graph)
         body = {"walks": Walks, "dense": Dense}[config.state]
         self.body: Body = body(config, graph, self.state)
-        self.heads, self.question = self.body.heads, self.body.heads[0]
+        self.heads = self.body.heads
         self.partner = _head(self.body.width, config)
         self.activity = _head(self.body.width, config) if "pair" in self.heads else None
+
+    @property
+    def state_from_events(self) -> bool:
+        return self.config.state == "walks"
 
     def calibrate(self, train: Events) -> None:
         self.body.calibrate(train)
 
-    def score(self, query: Query, past: Past) -> Tensor:
+    def score(self, query: Query, past: Past, head: str = "") -> Tensor:
         features = self.body.represent(query, past, self.state)
-        return self._logits(features)[1] if self.question == "pair" else self._partner(features)
+        return self._logits(features)[1] if head == "pair" else self._partner(features)
 
     def loss(self, batch: Events, negatives: TrainingNegatives, past: Past) -> Tensor:
         """Partner head: events against random targets. Pair head: rather against pairs that met before."""

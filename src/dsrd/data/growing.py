@@ -1,0 +1,231 @@
+"""A stream that goes on: later tables are read like the first one, and names nobody knew get the next ids."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+import numpy as np
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dsrd.config import DataConfig
+from dsrd.data import tabular, values
+from dsrd.data.dataset import Dataset, digest_of
+from dsrd.data.parse import Origin
+from dsrd.errors import DsrdError, unknown
+from dsrd.events import Events, as_tensor
+
+Late = Literal["refuse", "drop", "now"]
+"""What is done with events older than the newest one known: an error, left out, or taken as happening now."""
+
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """Events that follow a stream, in its ids and in time order."""
+
+    events: Events
+    edge_x: Tensor  # [E, edge_dim]
+    label: Tensor  # [E], nan where there is none
+    row: Ids  # [E]: the row of the table that each event came from
+    known: NDArray[np.bool_]  # [E]: both ends were known before
+    new_names: tuple[tuple[str, bool], ...]  # (name, is a target of a bipartite stream), in the order of their ids
+    late: int  # events that were older than the newest one known
+    skipped: int  # rows at the beginning that the stream held already
+
+
+class GrowingStream:
+    """A data set to which events are added at its end.
+
+    Nodes are numbered in the order in which they appear, as by a reader of the whole stream at once.
+    """
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+        self._pieces: list[Arrival] = []
+        self._names = dataset.names
+        self._added: tuple[dict[str, int], dict[str, int]] = ({}, {})  # names since then: sources, targets
+        self._spelt: list[tuple[str, bool]] = []
+        self.num_events = len(dataset.events)
+        self.num_nodes = dataset.num_nodes
+        self.last_time = float(dataset.events.time[-1]) if self.num_events else -np.inf
+
+    @property
+    def columns(self) -> DataConfig:
+        return self._dataset.columns
+
+    @property
+    def bipartite(self) -> bool:
+        return self._dataset.bipartite
+
+    @property
+    def edge_dim(self) -> int:
+        return self._dataset.edge_dim
+
+    def find(self, name: str, *, target: bool = False) -> int | None:
+        """The node called `name`, or None if the stream does not know it."""
+        if self._names is None:
+            return int(name) if name.isdecimal() and 1 <= int(name) < self.num_nodes else None
+        found = self._names.find(name, target=target)
+        return self._added[self._side(target)].get(name) if found is None else found
+
+    def name(self, node: int) -> str:
+        """What the stream calls a node."""
+        if self._names is None:
+            return str(node)
+        return self._names[node] if node < len(self._names) else self._spelt[node - len(self._names)][0]
+
+    def suggestions(self, name: str, *, target: bool = False) -> list[str]:
+        """Known names that look like `name`, five at most."""
+        return [] if self._names is None else self._names.suggestions(name, target=target)
+
+    def _side(self, target: bool) -> int:
+        return int(target and self.bipartite)
+
+    def arrival(self, table: pa.Table, origin: Origin, late: Late = "refuse") -> Arrival:
+        """Read a table of later events; the stream stays as it is.
+
+        A table that begins with all events the stream holds and goes on is accepted: the known rows are skipped.
+        """
+        if late not in get_args(Late):
+            raise unknown("value of late", late, get_args(Late))
+        columns = self._columns_in(table)
+        tabular.require(columns, table.column_names, origin)
+        time = values.times(table[columns.time], "time", origin, columns.time_format)
+        row = np.argsort(time, kind="stable")
+        src, dst, known, new_names = self._ids(table, columns, origin, row)
+        skipped = self._known_rows(src[row], dst[row], time[row])
+        row = row[skipped:]
+        older = time[row] < self.last_time
+        if older.any() and late == "refuse":
+            first = int(row[older].min())
+            raise origin.error(
+                f"time {table[columns.time][first]} is older than the newest event known "
+                f"({self._dataset.written_time(self.last_time)}); leave the row out, or choose what happens to "
+                "late events: drop or now",
+                first,
+            )
+        if late == "drop" and older.any():
+            row = row[~older]
+            src, dst, known, new_names = self._ids(table, columns, origin, row)
+        at = np.maximum(time[row], self.last_time) if self.num_events else time[row]
+        number = np.arange(self.num_events + 1, self.num_events + 1 + len(row))
+        return Arrival(
+            events=Events.from_numpy(src[row], dst[row], at, number),
+            edge_x=as_tensor(self._features(table, columns, origin)[row]),
+            label=as_tensor(_label(table, columns, origin)[row]),
+            row=row,
+            known=known[row],
+            new_names=new_names,
+            late=int(older.sum()),
+            skipped=skipped,
+        )
+
+    def append(self, arrival: Arrival) -> None:
+        """Take in what `arrival` read, which must follow on what is here."""
+        if not len(arrival.events):
+            return
+        if int(arrival.events.id[0]) != self.num_events + 1:
+            raise DsrdError("these events were read before others were added; read the table again")
+        self._pieces.append(arrival)
+        first = self.num_nodes if self._names is None else len(self._names) + len(self._spelt)
+        for node, (name, target) in enumerate(arrival.new_names, start=first):
+            self._added[self._side(target)][name] = node
+            self._spelt.append((name, target))
+        self.num_events += len(arrival.events)
+        self.num_nodes = max(self.num_nodes, arrival.events.num_nodes)
+        self.last_time = float(arrival.events.time[-1])
+
+    def dataset(self) -> Dataset:
+        """Everything so far as one data set."""
+        if self._pieces:
+            self._dataset = self._joined()
+            self._names, self._pieces, self._spelt, self._added = self._dataset.names, [], [], ({}, {})
+        return self._dataset
+
+    def events_since(self, first: int) -> Events:
+        """The events behind the first so many."""
+        events = self.dataset().events
+        return events[first:]
+
+    def _joined(self) -> Dataset:
+        old, new = self._dataset, self._pieces
+        events = Events.cat(old.events, *(piece.events for piece in new))
+        edge_x = torch.cat([old.edge_x, *(piece.edge_x for piece in new)])
+        node_x = torch.cat([old.node_x, old.node_x.new_zeros(self.num_nodes - old.num_nodes, old.node_dim)])
+        label = old.label
+        if label is not None:
+            label = torch.cat([label, *(piece.label for piece in new)])
+        names = old.names.with_more(self._spelt) if old.names is not None else None
+        arrays = (*events.numpy()[:3], edge_x.numpy(), node_x.numpy(), None if label is None else label.numpy())
+        return replace(
+            old, events=events, edge_x=edge_x, node_x=node_x, label=label, names=names, digest=digest_of(*arrays)
+        )
+
+    def _columns_in(self, table: pa.Table) -> DataConfig:
+        """As the stream was read; labels may be missing, they are what people want to know."""
+        columns = self.columns
+        there = columns.label in table.column_names
+        wanted = columns.features if self.edge_dim else ()
+        return replace(columns, label=columns.label if there else None, features=wanted)
+
+    def _known_rows(self, src: Ids, dst: Ids, time: NDArray[np.float64]) -> int:
+        """How many of the first rows are the stream itself: all of it or nothing."""
+        count = self.num_events
+        if not count or len(src) < count or time[0] >= self.last_time:
+            return 0
+        held = self.dataset().events.numpy()
+        same = all(np.array_equal(new[:count], old) for new, old in zip((src, dst, time), held[:3], strict=True))
+        return count if same else 0
+
+    def _ids(
+        self, table: pa.Table, columns: DataConfig, origin: Origin, row: Ids
+    ) -> tuple[Ids, Ids, NDArray[np.bool_], tuple[tuple[str, bool], ...]]:
+        """Ids of sources and targets by table row, whether both were known, and names to be added."""
+        if self._names is None:
+            src, dst = (
+                values.integers(table[end], end, origin, least=1) for end in (columns.source, columns.target)
+            )
+            return src, dst, (src < self.num_nodes) & (dst < self.num_nodes), ()
+        sides = []
+        for end, column, target in (("source", columns.source, False), ("target", columns.target, True)):
+            code, spelt = values.names(table[column], end, origin)
+            names = spelt.to_pylist()
+            ids = np.array([self.find(name, target=target) or 0 for name in names], dtype=np.int64)
+            sides.append((code, names, ids))
+        (src_code, src_names, src_ids), (dst_code, dst_names, dst_ids) = sides
+        known = (src_ids[src_code] > 0) & (dst_ids[dst_code] > 0)
+        new: dict[tuple[str, bool], int] = {}
+        first = len(self._names) + len(self._spelt)
+        for at in row[~known[row]]:
+            for code, names, ids, target in (
+                (src_code[at], src_names, src_ids, False),
+                (dst_code[at], dst_names, dst_ids, True),
+            ):
+                if not ids[code]:
+                    ids[code] = new.setdefault((names[code], target and self.bipartite), first + len(new))
+        return src_ids[src_code], dst_ids[dst_code], known, tuple(new)
+
+    def _features(self, table: pa.Table, columns: DataConfig, origin: Origin) -> NDArray[np.float32]:
+        names = columns.feature_names(table.column_names) if self.edge_dim else []
+        if len(names) != self.edge_dim:
+            raise origin.error(
+                f"{len(names)} columns of features ({', '.join(names)}) where the stream has {self.edge_dim}; "
+                "give the same ones"
+            )
+        matrix = np.zeros((len(table), self.edge_dim), dtype=np.float32)
+        for j, feature in enumerate(names):
+            matrix[:, j] = values.numbers(table[feature], f"feature '{feature}'", origin)
+        return matrix
+
+
+def _label(table: pa.Table, columns: DataConfig, origin: Origin) -> NDArray[np.float32]:
+    if columns.label is None:
+        return np.full(len(table), np.nan, dtype=np.float32)
+    return values.numbers(table[columns.label], "label", origin).astype(np.float32)
+
+

@@ -1,0 +1,253 @@
+"""Tables in and tables out: whatever users hand over, with its own columns kept, and what they get back."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dsrd.data import parse
+from dsrd.data.parse import Origin
+from dsrd.errors import DsrdError
+
+MOST_ROWS = 60  # printed at once; the first and the last ones of a longer table
+Columns = Mapping[str, NDArray[Any] | Sequence[Any]]
+
+
+class Table:
+    """Named columns of equal length: prints as a table, here and in a notebook.
+
+    >>> table = Table({"target": ["bob", "eve"], "probability": [0.75, 0.5]})
+    >>> table["target"], len(table)
+    (['bob', 'eve'], 2)
+    >>> print(table)
+    target  probability
+    bob          0.7500
+    eve          0.5000
+    """
+
+    def __init__(self, columns: Columns | pa.Table) -> None:
+        self._table = columns if isinstance(columns, pa.Table) else pa.table(_unique(columns))
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self._table.column_names)
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    def __getitem__(self, column: str) -> Any:
+        """A column: numbers as an array, text as a list."""
+        if column not in self.columns:
+            raise KeyError(f"no column '{column}'; there are {', '.join(self.columns)}")
+        values = self._table[column]
+        return values.to_pylist() if _is_text(values.type) else values.to_numpy()
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Rows, as dictionaries."""
+        return iter(self._table.to_pylist())
+
+    def to_arrow(self) -> pa.Table:
+        return self._table
+
+    def to_pandas(self) -> Any:
+        _imported("pandas")
+        return self._table.to_pandas()
+
+    def to_polars(self) -> Any:
+        return _imported("polars").from_arrow(self._table)
+
+    def to_csv(self) -> str:
+        """The table as CSV text; probabilities with six digits."""
+        text = io.StringIO()
+        rows = csv.writer(text, lineterminator="\n")
+        rows.writerow(self.columns)
+        for row in zip(*(self._table[name].to_pylist() for name in self.columns), strict=True):
+            rows.writerow([_for_file(value) for value in row])
+        return text.getvalue()
+
+    def __str__(self) -> str:
+        header, rows = self.columns, self._cells()
+        widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
+        right = [not _is_text(kind) for kind in self._table.schema.types]
+        lines = []
+        for row in (header, *rows):
+            cells = (
+                cell.rjust(width) if number else cell.ljust(width)
+                for cell, width, number in zip(row, widths, right, strict=True)
+            )
+            lines.append("  ".join(cells).rstrip())
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in self.columns)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self._cells()
+        )
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+    def _cells(self) -> list[list[str]]:
+        half = MOST_ROWS // 2
+        shown = self._table if len(self) <= MOST_ROWS else self._table.slice(0, half)
+        rows = [[_shown(value) for value in row.values()] for row in shown.to_pylist()]
+        if len(self) > MOST_ROWS:
+            rows.append(["..." for _ in self.columns])
+            rows += [[_shown(value) for value in row.values()] for row in self._table.slice(len(self) - half).to_pylist()]
+        return rows
+
+
+@dataclass(frozen=True)
+class Given:
+    """A table that somebody handed over, and how to hand it back with columns added or replaced."""
+
+    table: pa.Table
+    origin: Origin
+    with_columns: Callable[[Columns], Any]
+
+
+def given_table(data: Any, pair_columns: Sequence[str], what: str = "table") -> Given:
+    """Read what a question or an update comes as.
+
+    A path of a CSV or Parquet file, a pandas or polars frame, anything that speaks Arrow, or a list of tuples,
+    whose entries are then called by `pair_columns`. A frame comes back as a frame of its kind, everything else as
+    a `Table`.
+    """
+    if isinstance(data, str | Path):
+        table, origin = read_file(Path(data))
+        return Given(table, origin, lambda columns: Table(_replaced(table, columns)))
+    if isinstance(data, Table):
+        arrow = data.to_arrow()
+        return Given(arrow, Origin(what, _counted), lambda columns: Table(_replaced(arrow, columns)))
+    if isinstance(data, list | tuple):
+        rows = _from_tuples(data, pair_columns, what)
+        return Given(rows, Origin(what, _counted), lambda columns: Table(_replaced(rows, columns)))
+    kind = type(data).__module__.partition(".")[0]
+    origin = Origin(f"{kind} frame" if kind in ("pandas", "polars") else what, _counted)
+    if kind == "pandas":
+        return Given(_from_pandas(data, origin), origin, lambda columns: data.assign(**_plain(columns)))
+    if kind == "polars":
+        return Given(_arrow(data, origin), origin, lambda columns: _onto_polars(data, columns))
+    arrow = _arrow(data, origin)
+    return Given(arrow, origin, lambda columns: _replaced(arrow, columns))
+
+
+def read_file(path: Path) -> tuple[pa.Table, Origin]:
+    """All columns of a CSV or Parquet file; those of a CSV letter by letter, as they were written."""
+    if path.suffix.lower() in (".parquet", ".pq"):
+        origin, names = parse.parquet_origin(path), parse.parquet_schema(path).names
+        _refuse_twice(names, origin)
+        return parse.read_parquet(path, names), origin
+    origin, head = parse.csv_origin(path), parse.csv_head(path)
+    _refuse_twice(head.names, origin)
+    table = parse.read_csv(path, head, only=head.names, text=head.names)
+    return pa.table({name: table[name].cast(pa.string()) for name in table.column_names}), origin
+
+
+def _refuse_twice(names: Sequence[str], origin: Origin) -> None:
+    twice = next((name for name in names if list(names).count(name) > 1), None)
+    if twice is not None:
+        raise origin.error(f"there are two columns '{twice}'; rename one of them")
+
+
+def _from_tuples(rows: Sequence[Any], names: Sequence[str], what: str) -> pa.Table:
+    for number, row in enumerate(rows):
+        if isinstance(row, str) or not isinstance(row, Sequence) or not 2 <= len(row) <= len(names):
+            forms = f"({', '.join(names[:2])}) or ({', '.join(names)})"
+            raise DsrdError(f"{what}: entry {number} is {row!r}; give tuples {forms}")
+    width = len(rows[0]) if rows else 2
+    if any(len(row) != width for row in rows):
+        raise DsrdError(f"{what}: some entries have a time and some have none; give it for all or for none")
+    columns = {}
+    for i, name in enumerate(names[:width]):
+        values = [row[i] for row in rows]
+        try:
+            columns[name] = pa.array([str(value) for value in values] if i < 2 else values)
+        except (pa.ArrowException, TypeError) as error:
+            raise DsrdError(f"{what}: {name}: {error}; write all entries alike") from error
+    return pa.table(columns)
+
+
+def _from_pandas(frame: Any, origin: Origin) -> pa.Table:
+    _refuse_twice([str(name) for name in frame.columns], origin)
+    columns = {}
+    for name in frame.columns:
+        try:
+            columns[str(name)] = pa.Array.from_pandas(frame[name])
+        except (pa.ArrowException, TypeError, ValueError):
+            continue  # a column of arbitrary objects; if it is needed, it is reported missing
+    return pa.table(columns)
+
+
+def _arrow(data: Any, origin: Origin) -> pa.Table:
+    try:
+        table = pa.table(data)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise origin.error(
+            f"cannot be read as a table ({str(error).splitlines()[0]}); give a pandas, polars or pyarrow table, the "
+            "path of a file, or a list of tuples"
+        ) from error
+    _refuse_twice(table.column_names, origin)
+    return table
+
+
+def _replaced(table: pa.Table, columns: Columns) -> pa.Table:
+    for name, values in columns.items():
+        column = pa.array(values)
+        place = table.column_names.index(name) if name in table.column_names else -1
+        table = table.append_column(name, column) if place < 0 else table.set_column(place, name, column)
+    return table
+
+
+def _onto_polars(frame: Any, columns: Columns) -> Any:
+    polars = _imported("polars")
+    return frame.with_columns(**{name: polars.Series(name, values) for name, values in columns.items()})
+
+
+def _plain(columns: Columns) -> dict[str, Any]:
+    return {name: np.asarray(values) for name, values in columns.items()}
+
+
+def _unique(columns: Columns) -> dict[str, pa.Array]:
+    return {name: values if isinstance(values, pa.Array) else pa.array(values) for name, values in columns.items()}
+
+
+def _imported(module: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise DsrdError(f"{module} is not installed; run `pip install dsrd[frames]`") from error
+
+
+def _counted(row: int) -> int:
+    return row
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind))
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.4f}" if isinstance(value, float) else str(value)
+
+
+def _for_file(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

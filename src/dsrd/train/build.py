@@ -1,0 +1,76 @@
+"""A model from a run's settings: freshly initialised, or from a checkpoint."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from dsrd.config import RunConfig
+from dsrd.data.dataset import Dataset
+from dsrd.errors import DsrdError
+from dsrd.evaluate.protocol import protocol
+from dsrd.events import Events
+from dsrd.models import GraphSpec, TemporalModel, create, settings
+
+
+def build(run: RunConfig, dataset: Dataset, train: Events) -> TemporalModel:
+    """The run's model, initialised from its seed and calibrated on the training events."""
+    graph = GraphSpec(
+        num_nodes=dataset.num_nodes,
+        node_dim=dataset.node_dim,
+        edge_dim=dataset.edge_dim,
+        whole_moments=protocol(run.protocol).strict,
+    )
+    model = build_for(run, graph)
+    model.calibrate(train)
+    return placed(model, run)
+
+
+def build_for(run: RunConfig, graph: GraphSpec) -> TemporalModel:
+    """The run's model for a graph of these sizes, not calibrated: a checkpoint's weights hold what was measured."""
+    config = settings(run.model, run.dataset, run.preset, run.model_args)
+    for name, value in asdict(config).items():
+        if isinstance(value, int | float) and not 0 <= value < math.inf:
+            raise DsrdError(f"model.{name}={value}: give 0 or more")
+    torch.manual_seed(run.seed)
+    try:
+        return create(run.model, graph, config)
+    except (ValueError, RuntimeError, ArithmeticError) as error:
+        raise DsrdError(f"{run.model}: {reason(error)}; correct the model's settings") from error
+
+
+def placed(model: TemporalModel, run: RunConfig) -> TemporalModel:
+    """The model on the device that the run names."""
+    try:
+        return model.to(run.train.device)
+    except (RuntimeError, AssertionError) as error:
+        device = run.train.device
+        raise DsrdError(f"train.device={device}: {reason(error)}; use cpu, or cuda where there is one") from error
+
+
+def load_weights(model: TemporalModel, weights: Mapping[str, Tensor], path: Path | None) -> None:
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        what = str(error).splitlines()[-1].strip()
+        raise DsrdError(f"{path}: does not fit the model's settings ({what}); train again") from error
+
+
+@contextmanager
+def checkpoint_faults(path: Path) -> Iterator[None]:
+    """Turn whatever a checkpoint lacks into an error that names it."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise DsrdError(f"{path}: lacks something or does not fit ({reason(error)}); train again") from error
+
+
+def reason(error: Exception) -> str:
+    """The first line of an error of another library."""
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")

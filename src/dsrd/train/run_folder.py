@@ -1,0 +1,245 @@
+"""A run on disk: settings, weights, the events it knows, its state after training and its state now.
+
+Nothing in the folder points outside: it can be moved, renamed and opened anywhere.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from dsrd.config import RunConfig
+from dsrd.data.arrow import count_events, is_dataset, read_dataset, write_dataset
+from dsrd.data.dataset import Dataset
+from dsrd.errors import DsrdError
+from dsrd.files import is_empty, leftovers, locked, write_json, write_text
+from dsrd.models import GraphSpec, Snapshot, TemporalModel
+from dsrd.train import checkpoint
+from dsrd.train.build import build_for, checkpoint_faults, load_weights, placed
+from dsrd.train.stopping import Progressed
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Where a run keeps itself; docs/run-folder.md says what each file holds."""
+
+    path: Path
+
+    @property
+    def settings(self) -> Path:
+        return self.path / "config.json"
+
+    @property
+    def best(self) -> Path:
+        return self.path / "best.safetensors"
+
+    @property
+    def last(self) -> Path:
+        return self.path / "last.safetensors"
+
+    @property
+    def final(self) -> Path:
+        """Weights of a last training on all events, if there was one."""
+        return self.path / "final.safetensors"
+
+    @property
+    def final_last(self) -> Path:
+        return self.path / "final-last.safetensors"
+
+    @property
+    def now(self) -> Path:
+        """The state after all events the run knows."""
+        return self.path / "now.safetensors"
+
+    @property
+    def record(self) -> Path:
+        return self.path / "record.json"
+
+    @contextmanager
+    def claimed(self, run: RunConfig) -> Iterator[None]:
+        """Make the folder this run's own while the block lasts.
+
+        Refused: a folder of another run, one that holds something else, one another process is at work in.
+        """
+        if self.path.is_file():
+            raise DsrdError(f"{self.path}: is a file; choose another folder")
+        with self.held():
+            for file in leftovers(self.path):
+                file.unlink(missing_ok=True)
+            self._claim(run)
+            yield
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other processes from writing into the folder while the block lasts."""
+        busy = f"{self.path}: another process is at work in this folder; wait for it or choose another folder"
+        with locked(self.path, busy):
+            yield
+
+    def _claim(self, run: RunConfig) -> None:
+        if self.settings.exists():
+            if self.extended_by(run):
+                self.record.unlink(missing_ok=True)  # first: beside the new limits it would pass for their record
+                write_json(self.settings, run.to_dict())
+        elif not is_empty(self.path):
+            raise DsrdError(f"{self.path}: is not empty and not a run; choose another folder")
+        else:
+            write_json(self.settings, run.to_dict())
+
+    def extended_by(self, run: RunConfig) -> bool:
+        """Whether `run` is the one in here with a later end; one that differs in anything else is refused."""
+        stored = replace(self.config(), dataset=run.dataset)  # the data themselves are compared, not their name
+        longer = {name: getattr(run.train, name) for name in LIMITS if _reaches_further(name, run, stored)}
+        extended = replace(stored, train=replace(stored.train, **longer))
+        difference = _difference(extended.to_dict(), run.to_dict())
+        if difference:
+            raise DsrdError(
+                f"{self.path}: holds a run with another {difference}; choose another folder or remove it"
+            )
+        return bool(longer)
+
+    def config(self) -> RunConfig:
+        try:
+            return RunConfig.from_dict(json.loads(self.settings.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            raise DsrdError(
+                f"{self.path}: not a run folder (no config.json); give the folder of a trained or saved run"
+            ) from None
+        except NotADirectoryError:
+            raise DsrdError(f"{self.path}: is a file; give the folder of a trained or saved run") from None
+        except (ValueError, TypeError, KeyError, AttributeError, DsrdError) as error:
+            raise DsrdError(f"{self.settings}: damaged ({error}); train again into a new folder") from None
+
+    def progressed(self) -> Progressed:
+        """How far the run has come, by its last checkpoint."""
+        file = self.last if self.last.exists() else self.best
+        with checkpoint_faults(file):
+            return Progressed.of(checkpoint.note(file))
+
+    def log(self, history: list[dict[str, Any]]) -> None:
+        write_text(self.path / "log.jsonl", "".join(json.dumps(line) + "\n" for line in history))
+
+    def stored_record(self) -> Record | None:
+        """The record of a run that came to its end."""
+        if not self.record.exists():
+            return None
+        try:
+            record = json.loads(self.record.read_text(encoding="utf-8"))
+            record["results"], record["timing"], record["digests"]["data"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise DsrdError(f"{self.record}: damaged ({error}); remove it and run again") from error
+        return dict(record)
+
+    def trained_on(self) -> str:
+        """The digest of the events the run was trained on."""
+        with checkpoint_faults(self.best):
+            return str(checkpoint.note(self.best)["data"])
+
+    def build_model(self, path: Path, run: RunConfig) -> TemporalModel:
+        """The model of a checkpoint in this folder, without its weights."""
+        with checkpoint_faults(path):
+            graph = GraphSpec(**checkpoint.note(path)["graph"])
+        return build_for(run, graph)
+
+    def load_model(self, run: RunConfig, *, final: bool = False) -> TemporalModel:
+        """The model with its best weights, or with those of the training on all events; its state is empty."""
+        path = self.final if final else self.best
+        groups, note = checkpoint.load(path, only=("weights",))
+        _check_model(path, note, run.model)
+        model = self.build_model(path, run)
+        load_weights(model, groups.get("weights", {}), path)
+        return placed(model, run)
+
+    # What the run knows of the stream.
+
+    @property
+    def has_history(self) -> bool:
+        return is_dataset(self.path)
+
+    def history(self) -> Dataset:
+        """The events the run knows, read into memory: the file may be replaced by a longer one."""
+        try:
+            return read_dataset(self.path, mapped=False)
+        except (OSError, ValueError, KeyError, TypeError) as error:  # Arrow's errors are among these
+            raise DsrdError(f"{self.path}: its events.arrow or nodes.arrow is damaged ({error})") from error
+
+    def write_history(self, dataset: Dataset) -> None:
+        write_dataset(dataset, self.path, compressed=True)
+
+    def num_events(self) -> int:
+        """How many events the folder holds."""
+        return count_events(self.path)
+
+    def write_now(
+        self, model: TemporalModel, events: int, recent: Snapshot, after: Mapping[str, int]
+    ) -> None:
+        """Keep the state after so many events, and how surprising the latest ones were, by head."""
+        groups = {"state": model.state.fields_now(), "recent": recent}
+        checkpoint.save(self.now, groups, {"events": events, "recent_after": dict(after)})
+
+    def read_now(self) -> tuple[Snapshot | None, dict[str, tuple[Tensor, int]], int]:
+        """(state, surprises of the latest events by head, events in the state); none if it was never written."""
+        if not self.now.exists():
+            return None, {}, 0
+        groups, note = checkpoint.load(self.now)
+        with checkpoint_faults(self.now):
+            recent = {head: (bits, note["recent_after"][head]) for head, bits in groups.get("recent", {}).items()}
+            return groups.get("state", {}), recent, int(note["events"])
+
+
+LIMITS = ("epochs", "patience", "minutes", "final")  # of train: a run given more of them trains on
+
+
+def _reaches_further(limit: str, run: RunConfig, stored: RunConfig) -> bool:
+    """Whether a run may be given this limit instead of the one it has: 0, of minutes, is none."""
+    new, old = getattr(run.train, limit), getattr(stored.train, limit)
+    if limit == "minutes":
+        new, old = new or math.inf, old or math.inf
+    return bool(new > old)
+
+
+def _difference(stored: Mapping[str, Any], mine: Mapping[str, Any], prefix: str = "") -> str:
+    """The first setting that differs, as `part.name`, and both values; empty if none does."""
+    for key in dict.fromkeys([*mine, *stored]):
+        old, new = stored.get(key), mine.get(key)
+        if isinstance(new, Mapping) and isinstance(old, Mapping):
+            inner = _difference(old, new, f"{key.removesuffix('_args')}.")
+            if inner:
+                return inner
+        elif json.dumps(old, default=str) != json.dumps(new, default=str):
+            return f"{prefix}{key} ({old}, not {new})"
+    return ""
+
+
+def check_note(path: Path, note: Mapping[str, Any], model: str, dataset: Dataset) -> None:
+    """Refuse a checkpoint that another model wrote, or that was trained on other data."""
+    _check_model(path, note, model)
+    with checkpoint_faults(path):
+        check_data(path, note["data"], dataset)
+
+
+def _check_model(path: Path, note: Mapping[str, Any], model: str) -> None:
+    with checkpoint_faults(path):
+        wrote = note["model"]
+    if wrote != model:
+        raise DsrdError(f"{path}: holds a {wrote}, not a {model}; give the folder of a {model} run")
+
+
+def check_data(path: Path, digest: str, dataset: Dataset) -> None:
+    """Refuse what was trained on other data."""
+    if digest != dataset.digest:
+        raise DsrdError(
+            f"{path}: was trained on other data (digest {digest}) than '{dataset.name}' here "
+            f"({dataset.digest}); give the data set it was trained on, or train again into a new folder"
+        )
+
+

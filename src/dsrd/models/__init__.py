@@ -28,6 +28,7 @@ __all__ = [
     "create",
     "model_class",
     "names",
+    "rules",
 ]
 
 __path__.extend(filter(None, os.environ.get("DSRD_MODELS", "").split(os.pathsep)))
@@ -45,6 +46,15 @@ def names() -> list[str]:
     True
     """
     return sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name not in _PARTS)
+
+
+def rules() -> list[str]:
+    """The models that learn nothing, to be shown beside those that do.
+
+    >>> "edgebank" in rules()
+    True
+    """
+    return [name for name in names() if model_class(name).rule]
 
 
 def model_class(name: str) -> type[TemporalModel]:

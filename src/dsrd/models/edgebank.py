@@ -86,6 +86,8 @@ class EdgeBank(TemporalModel):
     reads: ClassVar[str] = "the pair's own history"
     cost: ClassVar[str] = "one look-up"
     published: ClassVar[Mapping[str, Mapping[str, Any]]] = _published()
+    rule: ClassVar[bool] = True
+    any_clock = True
 
     def __init__(self, config: EdgeBankConfig, graph: GraphSpec) -> None:
         super().__init__(config, graph)

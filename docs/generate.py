@@ -81,7 +81,7 @@ def settings_table(config: type[Any], prefix: str = "", only: tuple[str, ...] = 
         for each in settings_of(config)
         if not only or each.name in only
     ]
-    return table(["key", "value", "default", ""], rows)
+    return table(["key", "value", "default", ""], rows) if rows else "Nothing to set.\n"
 
 
 def settings_page() -> str:

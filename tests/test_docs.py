@@ -133,10 +133,16 @@ def test_a_wrong_option_does_not_parse():
         parse(["train", "--dataset", "uci", "--modle", "tgn"])
 
 
-def test_the_model_of_contributing_trains(tmp_path: Path):
+def write_the_model_of_contributing(folder: Path) -> str:
+    """Its file's name."""
     block = next(block for block in blocks("CONTRIBUTING.md") if block.mark.startswith("model: "))
     name = block.mark.removeprefix("model: ")
-    (tmp_path / name).write_text(block.text)
+    (folder / name).write_text(block.text)
+    return name
+
+
+def test_the_model_of_contributing_trains(tmp_path: Path):
+    name = write_the_model_of_contributing(tmp_path)
     train = next(words for other in blocks("CONTRIBUTING.md") for words in commands(other) if words[0] == "dsrd")
     done = subprocess.run(
         [
@@ -162,6 +168,23 @@ def test_the_model_of_contributing_trains(tmp_path: Path):
     assert record["model"] == name.removesuffix(".py")
     assert record["parameters"] > 0
     assert record["results"]["transductive"]["random"]["auc"] > 60
+
+
+def test_the_model_of_contributing_passes_the_conformance_tests(tmp_path: Path):
+    name = write_the_model_of_contributing(tmp_path).removesuffix(".py")
+    run = [sys.executable, "-m", "pytest", "-o", "addopts="]  # another -q would leave the count out
+    done = subprocess.run(
+        [*run, "tests/conformance", "-k", name, "-q", "-p", "no:cacheprovider"],
+        env={**os.environ, "DSRD_MODELS": str(tmp_path)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert passed
+    assert int(passed[1]) > 15, "most checks hold any model"
 
 
 def test_generated_pages_are_fresh():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import dsrd.models
 from conformance.conftest import build, make_stream, parted
 from dsrd.config import EvaluateConfig, RunConfig
 from dsrd.data.dataset import Dataset
@@ -18,7 +20,7 @@ from dsrd.evaluate.protocol import PROTOCOLS
 from dsrd.events import Events, Query
 from dsrd.graph.negatives import TrainingNegatives
 from dsrd.graph.past import Live, Past
-from dsrd.models import TemporalModel, model_class
+from dsrd.models import TemporalModel, model_class, names
 from dsrd.train import checkpoint
 from dsrd.train.fit import Fit
 from dsrd.train.loop import train_epoch
@@ -219,10 +221,10 @@ def test_unknown_nodes_first_events_and_repeated_times(name: str, stream: Datase
 
 
 def test_embeddings_are_pure_vectors_of_nodes(model: TemporalModel, stream: Dataset) -> None:
-    """Everybody who learns can be asked for vectors, and so for classes of nodes."""
+    """Embeddings are optional: a model without `embed` says so in one plain line."""
     observed(model, stream, 200)
     before, past, asked = model.state.snapshot(), past_of(stream), stream.events[200:230]
-    if not model.num_parameters:
+    if not embeds(type(model)):
         with pytest.raises(DsrdError, match="has no embeddings"):
             model.embed(asked.src, asked.time, past)
         return
@@ -234,6 +236,33 @@ def test_embeddings_are_pure_vectors_of_nodes(model: TemporalModel, stream: Data
     assert torch.allclose(together, torch.cat(alone), atol=1e-5)
     assert len(together.unique(dim=0)) > 5, "nodes with different pasts look different"
     assert same_state(before, model.state.snapshot())
+
+
+def embeds(cls: type[TemporalModel]) -> bool:
+    return cls.embed is not TemporalModel.embed
+
+
+def test_built_in_models_that_learn_have_embeddings() -> None:
+    """Nodes can be classified by any of them; a model from another folder need not offer that."""
+    home = Path(dsrd.models.__file__).parent
+    built_in = [cls for cls in map(model_class, names()) if home in Path(inspect.getfile(cls)).parents]
+    assert {cls.__name__ for cls in built_in if not embeds(cls)} == {cls.__name__ for cls in built_in if cls.rule}
+
+
+def test_rules_have_nothing_to_learn(model: TemporalModel) -> None:
+    assert not (model.rule and model.num_parameters)
+
+
+def test_the_unit_of_time_does_not_matter(name: str, stream: Dataset) -> None:
+    """Milliseconds instead of seconds, from calibration on: the same scores."""
+    scores = []
+    for factor in (1.0, 1000.0):
+        clocked = replace(stream, events=replace(stream.events, time=stream.events.time * factor))
+        model = build(name, clocked)
+        if not model.any_clock:
+            pytest.skip(f"{name}: does not claim to (any_clock is False)")
+        scores.append(ask(observed(model, clocked, 200), clocked.events[200:260].query(), past_of(clocked)))
+    assert torch.allclose(*scores, atol=1e-4)
 
 
 def test_state_grows_linearly_with_nodes(name: str, stream: Dataset) -> None:

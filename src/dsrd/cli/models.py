@@ -73,7 +73,8 @@ def _in_full(row: dict[str, Any]) -> None:
     facts += [("bytes", f"{row['bytes']:,} per node"), ("weights", f"{row['parameters']:,} at the defaults")]
     for label, text in facts:
         show.line(fill(f"{label:8} {text}", WIDTH, subsequent_indent=" " * 9))
-    show.line("\nSettings (--set model.NAME=VALUE) and their defaults:")
+    if row["settings"]:
+        show.line("\nSettings (--set model.NAME=VALUE) and their defaults:")
     for key, value in row["settings"].items():
         values = f" ({'|'.join(row['options'][key]['values'])})" if key in row["options"] else ""
         text = f"{key}={_typed(value)}  {row['comments'][key]}{values}"

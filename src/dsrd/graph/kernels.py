@@ -20,6 +20,8 @@ Bools = NDArray[np.bool_]
 
 NEGLIGIBLE = 40.0
 """exp(-40) is lost in the rounding of a sum of float64: entries that much weaker are never drawn."""
+UNCOUNTED = 18.42
+"""Decayed counts skip events that weigh less than exp(-18.42), about 1e-8, of the newest one."""
 
 
 @compiled
@@ -123,6 +125,71 @@ def degree(index: Any, asked: Ints, at: Floats) -> Ints:
         first, stop = history(index, asked[q], at[q])
         count[q] = stop - first
     return count
+
+
+@compiled
+def last_met(index: Any, src: Ints, dst: Ints, at: Floats) -> Floats:
+    """When each source last sent an event to each target, strictly before each time; -inf if it never did.
+
+    Looks back through the history of the endpoint that has fewer earlier events.
+    """
+    node, time, outgoing = index[2], index[4], index[5]
+    last = np.full(len(src), -np.inf)
+    for q in range(len(src)):
+        first, stop = history(index, src[q], at[q])
+        from_dst, to_dst = history(index, dst[q], at[q])
+        other, role = dst[q], True
+        if to_dst - from_dst < stop - first:
+            first, stop, other, role = from_dst, to_dst, src[q], False
+        for i in range(stop - 1, first - 1, -1):
+            if node[i] == other and outgoing[i] == role:
+                last[q] = time[i]
+                break
+    return last
+
+
+@compiled
+def newest_incoming(outgoing: Bools, first: int, stop: int) -> int:
+    """The last of the entries first .. stop in which the node was the target; first - 1 if there is none."""
+    i = stop - 1
+    while i >= first and outgoing[i]:
+        i -= 1
+    return i
+
+
+@compiled
+def last_as_target(index: Any, asked: Ints, at: Floats) -> Floats:
+    """When each node was last a target, strictly before each time; -inf if it never was."""
+    time, outgoing = index[4], index[5]
+    last = np.full(len(asked), -np.inf)
+    for q in range(len(asked)):
+        first, stop = history(index, asked[q], at[q])
+        i = newest_incoming(outgoing, first, stop)
+        if i >= first:
+            last[q] = time[i]
+    return last
+
+
+@compiled
+def log_decayed_in_degree(index: Any, asked: Ints, at: Floats, tau: float) -> Floats:
+    """log of the sum of exp(-(at - t_i) / tau) over each node's earlier events as a target; -inf if it has none.
+
+    Summed relative to the newest event, so that a long silence does not underflow to zero.
+    """
+    time, outgoing = index[4], index[5]
+    found = np.full(len(asked), -np.inf)
+    for q in range(len(asked)):
+        first, stop = history(index, asked[q], at[q])
+        i = newest_incoming(outgoing, first, stop)
+        if i < first:
+            continue
+        newest, total = time[i], 0.0
+        while i >= first and newest - time[i] <= UNCOUNTED * tau:
+            if not outgoing[i]:
+                total += np.exp((time[i] - newest) / tau)
+            i -= 1
+        found[q] = np.log(total) - (at[q] - newest) / tau
+    return found
 
 
 @compiled

@@ -117,6 +117,42 @@ class Past:
         """How many interactions each node had before each time.  [Q] -> [Q]"""
         return as_tensor(kernels.degree(self._index, *_arrays(node, time))).to(node.device)
 
+    def last_met(self, src: Tensor, dst: Tensor, time: Tensor) -> Tensor:
+        """When each source last sent an event to each target before each time, -inf if never.  [Q] -> [Q] float64
+
+        >>> past = Past(Events.from_numpy([1, 2, 1], [2, 1, 2], [1.0, 2.0, 3.0]))
+        >>> src, dst, time = torch.tensor([1, 1, 2]), torch.tensor([2, 2, 9]), torch.tensor([9.0, 3.0, 9.0])
+        >>> past.last_met(src, dst, time).tolist()  # strictly before the time, and only in this direction
+        [3.0, 1.0, -inf]
+        """
+        target, at = _arrays(dst, time)
+        source, _ = _arrays(src, time)
+        return as_tensor(kernels.last_met(self._index, source, target, at)).to(src.device)
+
+    def last_as_target(self, node: Tensor, time: Tensor) -> Tensor:
+        """When each node was last a target before each time, -inf if never.  [Q] -> [Q] float64
+
+        >>> past = Past(Events.from_numpy([1, 2], [2, 3], [1.0, 2.0]))
+        >>> past.last_as_target(torch.tensor([2, 1]), torch.tensor([9.0, 9.0])).tolist()
+        [1.0, -inf]
+        """
+        return as_tensor(kernels.last_as_target(self._index, *_arrays(node, time))).to(node.device)
+
+    def log_decayed_in_degree(self, node: Tensor, time: Tensor, tau: float) -> Tensor:
+        """log of the sum of exp(-age / tau) over each node's earlier events as a target.  [Q] -> [Q] float64
+
+        -inf for a node that never was a target. The logarithm, because the sum itself would underflow after a
+        long silence. Events that weigh less than 1e-8 of the node's newest one are not counted: one call costs at
+        most the events in the last 18.42 tau before that one, of either role, and those after it.
+
+        >>> past = Past(Events.from_numpy([1, 1], [2, 2], [1.0, 3.0]))
+        >>> log_count = past.log_decayed_in_degree(torch.tensor([2, 1]), torch.tensor([4.0, 4.0]), tau=2.0)
+        >>> [round(count, 4) for count in log_count.exp().tolist()]  # exp(-3/2) + exp(-1/2), and no event
+        [0.8297, 0.0]
+        """
+        counted = kernels.log_decayed_in_degree(self._index, *_arrays(node, time), float(tau))
+        return as_tensor(counted).to(node.device)
+
     def edge_x(self, event: Tensor) -> Tensor:
         """Features of events, zeros for padding.  [...] -> [..., edge_dim]"""
         return self._edge_x[event]

@@ -9,11 +9,11 @@ import inspect
 import os
 import pkgutil
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from importlib import import_module
 from typing import Any
 
-from dsrd.config import COMMON_PRESETS, RunConfig, overridden
+from dsrd.config import COMMON_PRESETS, PARTS, RunConfig, overridden
 from dsrd.errors import DsrdError, unknown
 from dsrd.models.base import GraphSpec, NodeEncoder, Preset, TemporalModel
 from dsrd.models.state import Snapshot, State
@@ -28,6 +28,7 @@ __all__ = [
     "create",
     "model_class",
     "names",
+    "rules",
 ]
 
 __path__.extend(filter(None, os.environ.get("DSRD_MODELS", "").split(os.pathsep)))
@@ -45,6 +46,15 @@ def names() -> list[str]:
     True
     """
     return sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name not in _PARTS)
+
+
+def rules() -> list[str]:
+    """The models that learn nothing, to be shown beside those that do.
+
+    >>> "edgebank" in rules()
+    True
+    """
+    return [name for name in names() if model_class(name).rule]
 
 
 def model_class(name: str) -> type[TemporalModel]:
@@ -86,6 +96,29 @@ def configured(run: RunConfig, given: Mapping[str, Any]) -> RunConfig:
     recipe = {f"train.{key}": value for key, value in (cls.recipe if own is None else own.recipe).items()}
     run = run.with_overrides({**recipe, **given})
     return replace(run, model_args=typed(run.model, run.model_args))
+
+
+def full_names(model: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as `part.name`: `epochs` is found by itself, `train__batch_size` says which of two is meant.
+
+    >>> full_names("edgebank", {"epochs": 3, "window": 0.2, "evaluate__batch_size": 100})
+    {'train.epochs': 3, 'model.window': 0.2, 'evaluate.batch_size': 100}
+    """
+    keys = [key for part in ("train", "evaluate") for key in (f"{part}.{each.name}" for each in fields(PARTS[part]))]
+    keys += [f"model.{each.name}" for each in fields(model_class(model).Config)]
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        key = name.replace("__", ".", 1)
+        meant = [key] if key in keys else [known for known in keys if known.partition(".")[2] == key]
+        if not meant:
+            raise unknown("setting", key, keys)
+        if len(meant) > 1:
+            spelt = " or ".join(known.replace(".", "__") for known in meant)
+            raise DsrdError(f"setting '{name}': there are several of that name; write {spelt}")
+        if meant[0] in found:
+            raise DsrdError(f"setting '{name}': given twice; keep one")
+        found[meant[0]] = value
+    return found
 
 
 def typed(name: str, given: Mapping[str, Any]) -> dict[str, Any]:

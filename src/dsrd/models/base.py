@@ -65,6 +65,8 @@ class TemporalModel(nn.Module, ABC):
     presets: ClassVar[Mapping[str, Preset]] = {}  # further variants, by name
     heads: tuple[str, ...] = ("link",)  # questions `score` can answer, the default one first
     exact: ClassVar[bool] = False
+    rule: ClassVar[bool] = False  # learns nothing; shown beside every result
+    any_clock: bool = False  # scores do not depend on the unit of time
 
     def __init__(self, config: Any, graph: GraphSpec) -> None:
         super().__init__()

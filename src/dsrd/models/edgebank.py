@@ -86,6 +86,8 @@ class EdgeBank(TemporalModel):
     reads: ClassVar[str] = "the pair's own history"
     cost: ClassVar[str] = "one look-up"
     published: ClassVar[Mapping[str, Mapping[str, Any]]] = _published()
+    rule: ClassVar[bool] = True
+    any_clock = True
 
     def __init__(self, config: EdgeBankConfig, graph: GraphSpec) -> None:
         super().__init__(config, graph)
@@ -97,6 +99,10 @@ class EdgeBank(TemporalModel):
         declare("gaps", lambda _: torch.zeros(1, dtype=torch.float64))
         declare("times", lambda _: torch.zeros(1024, dtype=torch.float64))
         declare("num_events", lambda _: torch.zeros(1, dtype=torch.int64))
+
+    @property
+    def state_from_events(self) -> bool:
+        return True
 
     def for_negatives(self, strategy: str, protocol: str) -> EdgeBank:
         if self.config.variant != "auto" or protocol != "dyglib":

@@ -1,9 +1,16 @@
-"""Time as features: cosines at frequencies spread over nine decades."""
+"""Time as features: cosines at frequencies spread over nine decades; ages as a share from old to new."""
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
+
+from dsrd.events import Events
+
+TICKS = 1e7  # in the training stream's span: on the benchmarks about a second
+OLDEST = 1e3  # spans; what is older counts as about this old
 
 
 class CosineTime(nn.Module):
@@ -20,3 +27,37 @@ class CosineTime(nn.Module):
 
     def forward(self, dt: Tensor) -> Tensor:  # [...] -> [..., dim]
         return torch.cos(dt.float().unsqueeze(-1) * self.rate + self.phase)
+
+
+class Freshness(nn.Module):
+    """Ages mapped to 1 (just now) down to 0.01 (a thousand training spans), evenly in log(1 + age); never is 0.
+
+    Ages count in ticks, a fixed share of the training stream's span, so the unit of time does not matter.
+
+    >>> fresh = Freshness()
+    >>> fresh.calibrate(Events.from_numpy([1, 1], [2, 2], [0.0, 1e7]))
+    >>> [round(value, 3) for value in fresh(torch.tensor([0.0, 1e7, torch.inf]).double()).tolist()]
+    [1.0, 0.3, 0.0]
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tick: Tensor  # the age that counts as 1
+        self.register_buffer("tick", torch.ones((), dtype=torch.float64))
+
+    def calibrate(self, train: Events) -> None:
+        """Measure the tick."""
+        self.tick = torch.tensor(span(train) / TICKS, dtype=torch.float64, device=self.tick.device)
+
+    def forward(self, age: Tensor) -> Tensor:  # [...] float64 -> [...] float64
+        old = torch.log1p(age.clamp(min=0) / self.tick.to(age.device)) / math.log1p(TICKS * OLDEST)
+        return torch.where(age < torch.inf, 1 - old.clamp(max=0.99), 0.0)
+
+
+def span(events: Events) -> float:
+    """Time from the first event to the last; 1 if there is none.
+
+    >>> span(Events.from_numpy([1, 1], [2, 2], [3.0, 5.0]))
+    2.0
+    """
+    return float(events.time[-1] - events.time[0]) or 1.0 if len(events) else 1.0

@@ -91,6 +91,7 @@ class DSRD(TemporalModel):
         body = {"walks": Walks, "dense": Dense}[config.state]
         self.body: Body = body(config, graph, self.state)
         self.heads = self.body.heads
+        self.any_clock = self.body.any_clock
         self.partner = _head(self.body.width, config)
         self.activity = _head(self.body.width, config) if "pair" in self.heads else None
 

@@ -20,6 +20,7 @@ class Body(nn.Module, ABC):
 
     heads: tuple[str, ...]  # questions that can be asked of what `represent` says
     width: int  # of what it says
+    any_clock: bool = False  # what it says does not depend on the unit of time
 
     def calibrate(self, train: Events) -> None:
         """Measure once on the training stream what the body needs to know of it."""

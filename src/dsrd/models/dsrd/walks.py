@@ -29,10 +29,10 @@ from dsrd.models.dsrd.content import Content
 from dsrd.models.dsrd.retention import Block, Body, Decays, cosine, plain, squashed
 from dsrd.models.dsrd.settings import DSRDConfig
 from dsrd.models.state import State
+from dsrd.nn.time import TICKS, span
 
 Arrays = tuple[NDArray[Any], ...]
 TABLE = ("key", "met", "count", "met_last")
-TICKS = 1e7  # in the training stream's span: on the benchmarks about a second
 FIELDS = ("step1", "step2", "acts", "last", *TABLE, "size", "clock")  # in the order of `walks`
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -126,6 +126,7 @@ class Walks(Body):
     """Retentive walk states asked by the partner's identity."""
 
     heads = ("partner", "pair")
+    any_clock = True
 
     def __init__(self, config: DSRDConfig, graph: GraphSpec, state: State) -> None:
         super().__init__()
@@ -151,8 +152,7 @@ class Walks(Body):
     def calibrate(self, train: Events) -> None:
         """Ages in windows are shares of the training stream's span, those in the state shares of its events: the
         unit of time does not matter."""
-        span = float(train.time[-1] - train.time[0]) or 1.0
-        self.tick = torch.tensor(span / TICKS)
+        self.tick = torch.tensor(span(train) / TICKS)
         self.rate = 1.0 / (len(train) * torch.tensor(self.config.scales, dtype=torch.float64))
         self.fine = 1.0 / (len(train) * torch.tensor(self.config.count_scales, dtype=torch.float64))
 

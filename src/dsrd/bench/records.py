@@ -44,10 +44,10 @@ def load_average() -> float:
     return round(os.getloadavg()[0], 2)
 
 
-def identity(run: RunConfig, task: Task) -> Record:
+def identity(run: RunConfig, dataset: str) -> Record:
     """What was run on what."""
     return {
-        "dataset": task.dataset.name,
+        "dataset": dataset,
         "model": run.model,
         "preset": run.preset,
         "seed": run.seed,
@@ -66,7 +66,7 @@ def make(
 ) -> Record:
     """Put a record together; `more` are further entries of the object."""
     return {
-        **identity(run, task),
+        **identity(run, task.dataset.name),
         "results": results,
         **more,
         "timing": timing,

@@ -53,7 +53,7 @@ def speed(
     scored, pairs = _evaluation(fit, task, run, batches, progress)
     per_epoch = statistics.median(seconds)
     return {
-        **records.identity(run, task),
+        **records.identity(run, task.dataset.name),
         "batch_size": size,
         "timing": {
             "seconds_per_epoch": round(per_epoch, 4),

@@ -12,7 +12,8 @@ from typing import Any
 from dsrd.bench import records
 from dsrd.bench.records import Record
 from dsrd.config import RunConfig
-from dsrd.data.source import Source, open_dataset
+from dsrd.data.dataset import Dataset
+from dsrd.data.read import load_with
 from dsrd.errors import DsrdError
 from dsrd.evaluate.ceiling import ceiling
 from dsrd.evaluate.evaluator import Progress, Task, evaluate, silent
@@ -26,21 +27,21 @@ CURVE = ("loss", "val_ap", "val_auc")  # of a run's log, in its record
 
 def prepare(
     run: RunConfig, data_dir: str | Path | None = None, progress: Progress = silent
-) -> tuple[Source, Task]:
+) -> tuple[Dataset, Task]:
     """Open the run's data set and make it ready; a name nobody knows is found before a large file is read."""
     protocol(run.protocol)
     settings(run.model, "", run.preset, run.model_args)
     progress(f"reading {Path(run.dataset).name}", 0, 0)
-    source = open_dataset(run.dataset, run.data, data_dir)
+    source = load_with(run.dataset, run.data, data_dir=data_dir)
     progress("splitting", 0, 0)
     try:
-        return source, Task.of(source.dataset)
+        return source, Task.of(source)
     except DsrdError as error:
         raise DsrdError(f"{run.dataset}: {error}") from error
 
 
 def train(
-    run: RunConfig, folder: RunFolder | None, source: Source, task: Task, progress: Progress = silent
+    run: RunConfig, folder: RunFolder | None, source: Dataset, task: Task, progress: Progress = silent
 ) -> Record:
     """Train to the end, or go on where a killed run stopped; then measure the best weights on the test events.
 
@@ -71,7 +72,7 @@ def _stored_record(folder: RunFolder, task: Task) -> Record | None:
 
 
 def evaluate_folder(
-    folder: RunFolder, run: RunConfig, source: Source, task: Task, progress: Progress = silent
+    folder: RunFolder, run: RunConfig, source: Dataset, task: Task, progress: Progress = silent
 ) -> Record:
     """Measure the best weights of a trained run, under `run`'s protocol and negatives."""
     stored = folder.config()
@@ -80,7 +81,7 @@ def evaluate_folder(
     return {**record, "trained": {"protocol": stored.protocol, "config": stored.digest}}
 
 
-def evaluate_untrained(run: RunConfig, source: Source, task: Task, progress: Progress = silent) -> Record:
+def evaluate_untrained(run: RunConfig, source: Dataset, task: Task, progress: Progress = silent) -> Record:
     """Measure a model that has nothing to learn."""
     if build(run, task).num_parameters:
         raise DsrdError(
@@ -92,7 +93,7 @@ def evaluate_untrained(run: RunConfig, source: Source, task: Task, progress: Pro
 
 def measured(
     run: RunConfig,
-    source: Source,
+    source: Dataset,
     task: Task,
     model: TemporalModel,
     progressed: Progressed,

@@ -1,7 +1,7 @@
 """Learning on dynamic graphs: streams of timestamped interactions, measured by one protocol.
 
 >>> import dsrd
->>> data = dsrd.synth(dsrd.SynthConfig(events=1000))  # or dsrd.load("calls.csv"), dsrd.from_frame(frame)
+>>> data = dsrd.synth(dsrd.SynthConfig(events=1000))  # or dsrd.load("calls.csv"), dsrd.load(frame)
 >>> task = dsrd.Task.of(data)  # split in time, indexed, ready to be learned and measured
 >>> run = dsrd.RunConfig(dataset=data.name, model="graphmixer", protocol="strict")
 >>> fit = dsrd.Fit(run.with_overrides({"train.epochs": 1, "model.dim": 32}), task)
@@ -24,12 +24,10 @@ if TYPE_CHECKING:
     from dsrd.bench.embed import embed
     from dsrd.bench.predict import predict, top_partners
     from dsrd.config import RunConfig
-    from dsrd.data.convert import from_frame
     from dsrd.data.dataset import Dataset
     from dsrd.data.read import load
     from dsrd.data.split import split
     from dsrd.data.synthetic import SynthConfig, synth
-    from dsrd.data.tabular import Columns
     from dsrd.errors import DsrdError
     from dsrd.evaluate import metrics
     from dsrd.evaluate.evaluator import Task
@@ -44,7 +42,6 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "Columns",
     "Dataset",
     "DsrdError",
     "Events",
@@ -63,7 +60,6 @@ __all__ = [
     "create",
     "embed",
     "evaluate_model",
-    "from_frame",
     "load",
     "metrics",
     "model_names",
@@ -75,7 +71,6 @@ __all__ = [
 ]
 
 _HOME = {
-    "Columns": "data.tabular:Columns",
     "Dataset": "data.dataset:Dataset",
     "DsrdError": "errors:DsrdError",
     "Events": "events:Events",
@@ -94,7 +89,6 @@ _HOME = {
     "create": "models:create",
     "embed": "bench.embed:embed",
     "evaluate_model": "evaluate.evaluator:evaluate",
-    "from_frame": "data.convert:from_frame",
     "load": "data.read:load",
     "metrics": "evaluate.metrics",
     "model_names": "models:names",

@@ -26,14 +26,15 @@ def _require(valid: bool, key: str, value: Any, remedy: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """How a file of one's own is read; benchmark data need none of it."""
+    """How a table of one's own is read: which column holds what. Benchmark data need none of it."""
 
     format: Literal["auto", "csv", "parquet", "dyglib", "dyglib-raw"] = "auto"  # auto: by name and content
     source: str = "source"  # column of who acted
     target: str = "target"  # column of whom it concerned
-    time: str = "time"  # column of when: a number, or an ISO date
+    time: str = "time"  # column of when: a number, or a date
     features: tuple[str, ...] = ()  # columns of features, by name or pattern
     label: str | None = None  # column of labels
+    time_format: str | None = None  # how text times are written, as for strptime: %d/%m/%Y
     bipartite: bool | None = None  # two kinds of nodes; none: as the file or the catalogue says, else one kind
 
 
@@ -139,7 +140,10 @@ class RunConfig:
     @property
     def digest(self) -> str:
         """A short name: equal runs, equal digest."""
-        return digest_of_json(self.to_dict())
+        content = self.to_dict()
+        if self.data.time_format is None:  # so that runs from before there was this field keep their digest
+            del content["data"]["time_format"]
+        return digest_of_json(content)
 
 
 COMMON_PRESETS = ("default", "published")

@@ -222,10 +222,10 @@ def synth(
 
 
 def _read(name: str, config: DataConfig, data_dir: Path | None, progress: show.Report) -> Dataset:
-    from dsrd.data.source import open_dataset
+    from dsrd.data.read import load_with
 
     progress(f"reading {Path(name).name}", 0, 0)
-    return open_dataset(name, config, data_dir).dataset
+    return load_with(name, config, data_dir=data_dir)
 
 
 def _written(out: Path, events: int, notes: tuple[str, ...], json: bool) -> None:

@@ -13,17 +13,16 @@ import pyarrow.csv
 import pyarrow.parquet
 import torch
 
+from dsrd.config import DataConfig
 from dsrd.data import dyglib
 from dsrd.data.dataset import Dataset
 from dsrd.data.parse import Origin
-from dsrd.data.tabular import METADATA, Columns, from_table, written_columns
+from dsrd.data.tabular import METADATA, from_table, needed, require, written_columns
 from dsrd.errors import DsrdError
 from dsrd.files import replacing, require_writable
 
 
-def from_frame(
-    frame: Any, columns: Columns = Columns(), *, name: str = "frame", bipartite: bool | None = None
-) -> Dataset:
+def from_frame(frame: Any, columns: DataConfig = DataConfig(), *, name: str = "frame") -> Dataset:
     """A data set from a pandas or polars frame, a pyarrow table, or anything else that speaks Arrow.
 
     >>> frame = pa.table({"source": ["ann", "bob"], "target": ["bob", "eve"], "time": [3, 5]})
@@ -32,16 +31,23 @@ def from_frame(
     """
     origin = Origin(name)
     try:
-        table = pa.table(frame)
+        table = pa.table(_with_distinct_columns(frame, columns, origin))
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise origin.error(
             f"cannot be read as a table ({str(error).splitlines()[0]}); give a pandas, polars or pyarrow table"
         ) from error
     if not table.num_rows:
         raise origin.error("there are no events in it; give one row per event")
-    if columns == Columns():
-        columns = written_columns(table.schema) or columns
-    return from_table(table, columns, origin, name=name, bipartite=bipartite)
+    return from_table(table, written_columns(columns, table.schema), origin, name=name)
+
+
+def _with_distinct_columns(frame: Any, columns: DataConfig, origin: Origin) -> Any:
+    """The frame; of a pandas one with several columns of one name, which Arrow refuses, those that matter."""
+    available = list(map(str, getattr(frame, "columns", ()))) if hasattr(frame, "loc") else []
+    if len(set(available)) == len(available):
+        return frame
+    require(columns, available, origin)
+    return frame[needed(columns, available)]
 
 
 def to_table(dataset: Dataset) -> pa.Table:
@@ -67,6 +73,7 @@ def to_table(dataset: Dataset) -> pa.Table:
         "ids_are_names": dataset.names is None,
         "features": ["f_*"] if dataset.edge_dim else [],
         "label": None if dataset.label is None else "label",
+        "dates": dataset.dates,
     }
     return pa.table(columns).replace_schema_metadata({METADATA: json.dumps(remembered)})
 
@@ -80,6 +87,11 @@ def to_pandas(dataset: Dataset) -> Any:
 def to_polars(dataset: Dataset) -> Any:
     """`to_table` as a polars frame."""
     return _need("polars", "frames").from_arrow(to_table(dataset))
+
+
+def is_pyg(data: Any) -> bool:
+    """Whether something is PyG's, told without importing PyG."""
+    return any(kind.__module__.startswith("torch_geometric.") for kind in type(data).__mro__)
 
 
 def from_pyg(data: Any, *, name: str = "pyg", bipartite: bool = False) -> Dataset:
@@ -152,8 +164,9 @@ def _write_folder(dataset: Dataset, folder: Path) -> None:
         with replacing(file) as temporary, temporary.open("wb") as handle:
             np.save(handle, matrix)
     if dataset.names is not None:
-        first_target = dataset.names.first_target or len(dataset.names)
-        named = {"name": dataset.names.array, "target": np.arange(len(dataset.names)) >= first_target}
+        is_target = dataset.names.is_target
+        targets = np.zeros(len(dataset.names), np.bool_) if is_target is None else is_target
+        named = {"name": dataset.names.array, "target": targets}
         with replacing(names_file) as temporary:
             pyarrow.csv.write_csv(pa.table(named), str(temporary))
     # Last: a folder with this file is complete.

@@ -5,34 +5,57 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dsrd.errors import DsrdError, unknown
+from dsrd.config import DataConfig
+from dsrd.errors import DsrdError
 from dsrd.events import Events, as_tensor
+
+AS_THEY_COME = DataConfig()
+"""How a table is read when nothing is said about its columns."""
+
+MOST_SUGGESTED = 5
+MOST_COMPARED = 2000
+"""Names compared letter by letter with a mistyped one, so that a million names take no noticeable time."""
+
+CLOCK_UNITS = {"milliseconds": 1e12, "microseconds": 1e15, "nanoseconds": 1e18}
+"""The year 2001 in each unit since 1970; four times as much is the year 2096."""
 
 
 class Names:
     """What nodes are called outside: position = node id, entry 0 is nobody.
 
-    In a bipartite stream a source and a target may share a name; targets start at `first_target`.
+    In a bipartite stream a source and a target may share a name; `is_target` tells which ids are targets.
 
     >>> names = Names(["", "ann", "bob"])
     >>> names[2], names.id("ann"), len(names)
     ('bob', 1, 3)
-    >>> users_and_items = Names(["", "7", "8", "7"], first_target=3)
+    >>> users_and_items = Names.two_kinds(["", "7", "8", "7"], first_target=3)
     >>> users_and_items.id("7"), users_and_items.id("7", target=True)
     (1, 3)
     """
 
-    def __init__(self, names: Sequence[str] | pa.Array, first_target: int | None = None) -> None:
+    def __init__(self, names: Sequence[str] | pa.Array, is_target: NDArray[np.bool_] | None = None) -> None:
         self.array = names if isinstance(names, pa.Array) else pa.array(names, pa.string())
-        self.first_target = first_target
+        self.is_target = None if is_target is None else np.asarray(is_target, dtype=np.bool_)  # [N]
+        if self.is_target is not None and self.is_target.shape != (len(self.array),):
+            raise DsrdError(
+                f"names: is_target has shape {self.is_target.shape} for {len(self.array)} names; "
+                "give one entry per name, that of nobody included"
+            )
+
+    @classmethod
+    def two_kinds(cls, names: Sequence[str] | pa.Array, first_target: int) -> Names:
+        """Names of sources, followed by those of targets from id `first_target` on."""
+        return cls(names, np.arange(len(names)) >= first_target)
 
     def __len__(self) -> int:
         return len(self.array)
@@ -42,24 +65,59 @@ class Names:
 
     @cached_property
     def _sources(self) -> dict[str, int]:
-        names = self.array.to_pylist()
-        return {names[node]: node for node in range((self.first_target or len(names)) - 1, 0, -1)}
+        return self._by_name(target=False)
 
     @cached_property
     def _targets(self) -> dict[str, int]:
-        start = self.first_target or 1
-        return dict(zip(self.array[start:].to_pylist(), range(start, len(self)), strict=True))
+        return self._by_name(target=True)
 
     def find(self, name: str, *, target: bool = False) -> int | None:
         """The node called `name`, or None if there is none."""
-        return (self._targets if target and self.first_target else self._sources).get(name)
+        return (self._targets if target and self.is_target is not None else self._sources).get(name)
 
     def id(self, name: str, *, target: bool = False) -> int:
-        """The node called `name`; an error with the nearest known name if there is none."""
+        """The node called `name`; an error with a few similar names if there is none."""
         node = self.find(name, target=target)
         if node is None:
-            raise unknown("node", name, self._targets if target and self.first_target else self._sources)
+            kind = "node" if self.is_target is None else "target" if target else "source"
+            similar = ", ".join(f"'{known}'" for known in self.suggestions(name, target=target))
+            count = len(self._ids(target))
+            remedy = f"did you mean {similar}?" if similar else f"none of the {count:,} {kind}s has a similar name"
+            raise DsrdError(f"unknown {kind} '{name}'; {remedy}")
         return node
+
+    def suggestions(self, name: str, *, target: bool = False) -> list[str]:
+        """At most five known names like `name`: those that continue it, the shortest first, then similar ones.
+
+        >>> Names(["", "anna", "bob", "ann"]).suggestions("an")
+        ['ann', 'anna']
+        >>> Names(["", "anna", "bob", "ann"]).suggestions("bbo")
+        ['bob']
+        """
+        known = self.array.take(pa.array(self._ids(target)))
+        wanted, written = name.strip().lower(), pc.utf8_lower(known)
+        if not wanted:
+            return []
+        begins = known.filter(pc.starts_with(written, wanted)).slice(0, MOST_COMPARED).to_pylist()
+        found = dict.fromkeys(sorted(begins, key=lambda each: (len(each), each))[:MOST_SUGGESTED])
+        length = pc.utf8_length(written)
+        alike = pc.and_(pc.less_equal(length, len(wanted) + 2), pc.greater_equal(length, len(wanted) - 2))
+        for matches, part in ((pc.starts_with, wanted[0]), (pc.ends_with, wanted[-1])):
+            similar = known.filter(pc.and_(alike, matches(written, part))).slice(0, MOST_COMPARED).to_pylist()
+            lower = {each.lower(): each for each in similar}
+            close = get_close_matches(wanted, lower, n=MOST_SUGGESTED)
+            found.update(dict.fromkeys(lower[each] for each in close))
+        return list(found)[:MOST_SUGGESTED]
+
+    def _ids(self, target: bool) -> NDArray[np.int64]:
+        """The ids of one kind of nodes, without nobody."""
+        if self.is_target is None:
+            return np.arange(1, len(self))
+        return np.flatnonzero(self.is_target[1:] == target) + 1
+
+    def _by_name(self, target: bool) -> dict[str, int]:
+        ids = self._ids(target)[::-1]  # of a name that occurs twice the first counts
+        return dict(zip(self.array.take(pa.array(ids)).to_pylist(), ids.tolist(), strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +140,10 @@ class Dataset:
     bipartite: bool = False
     digest: str = ""  # of every array, so that a record says what it was measured on
     notes: tuple[str, ...] = ()  # what the reader had to do, for people ("sorted 12 rows by time")
+    columns: DataConfig = AS_THEY_COME  # how it was read, so that later tables of its kind are read alike
+    dates: bool = False  # times were written as dates: they are seconds since 1970, UTC
+    catalogued: bool = False  # a copy of a data set of the catalogue
+    law: Any = None  # the SynthConfig it was drawn from, if it is synthetic
 
     @property
     def num_nodes(self) -> int:
@@ -95,6 +157,31 @@ class Dataset:
     @property
     def node_dim(self) -> int:
         return self.node_x.shape[1]
+
+    @property
+    def clock_unit(self) -> str | None:
+        """What number times seem to count since 1970 if not seconds: milliseconds, microseconds, nanoseconds.
+
+        >>> Dataset.from_arrays("tiny", [1, 2], [2, 3], [1.7e12, 1.8e12]).clock_unit
+        'milliseconds'
+        """
+        if self.dates or not len(self.events):
+            return None
+        first, last = float(self.events.time[0]), float(self.events.time[-1])
+        return next((unit for unit, low in CLOCK_UNITS.items() if low <= first and last <= 4 * low), None)
+
+    def written_time(self, seconds: float) -> str:
+        """A time for people: ISO 8601 in UTC where the data set came with dates, else the plain number.
+
+        >>> data = Dataset.from_arrays("tiny", [1, 2], [2, 3], [0.0, 1.0])
+        >>> data.written_time(17.0), data.written_time(3.5)
+        ('17', '3.5')
+        """
+        seconds = float(seconds)
+        if self.dates:
+            written = str(np.datetime64(round(seconds * 1e6), "us"))
+            return (written.rstrip("0").rstrip(".") if "." in written else written) + "Z"
+        return str(int(seconds)) if seconds.is_integer() and abs(seconds) < 2**63 else repr(seconds)
 
     @classmethod
     def from_arrays(
@@ -110,6 +197,9 @@ class Dataset:
         names: Names | None = None,
         bipartite: bool = False,
         notes: tuple[str, ...] = (),
+        columns: DataConfig = AS_THEY_COME,
+        dates: bool = False,
+        law: Any = None,
     ) -> Dataset:
         """Check and wrap arrays sorted by time. Feature matrices come with their padding row 0."""
         events = Events.from_numpy(src, dst, time)
@@ -134,6 +224,9 @@ class Dataset:
             bipartite=bipartite,
             digest=digest_of(*events.numpy()[:3], edges, nodes, labels),
             notes=notes,
+            columns=columns,
+            dates=dates,
+            law=law,
         )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dsrd.config import DataConfig
 from dsrd.data import values
 from dsrd.data.dataset import Dataset, Names
 from dsrd.data.parse import Head, Origin, csv_head, csv_origin, read_csv, read_npy
@@ -39,7 +41,7 @@ def looks_raw(head: Head) -> bool:
     return head.fields > len(head.names) or head.names[0] == USER_ITEM
 
 
-def read_processed(path: Path, bipartite: bool | None) -> Dataset:
+def read_processed(path: Path, config: DataConfig) -> Dataset:
     """Ids, order and features exactly as the files have them."""
     events, edge_file, node_file, names_file = parts(path)
     origin, head = csv_origin(events), csv_head(events)
@@ -47,7 +49,7 @@ def read_processed(path: Path, bipartite: bool | None) -> Dataset:
     if missing:
         raise origin.error(
             f"there is no column '{missing[0]}'; processed files have {', '.join(COLUMNS)}: "
-            "for other files use --format csv"
+            "other files have the `format` csv"
         )
     table = read_csv(events, head, only=COLUMNS)
     edge_x, node_x = read_npy(edge_file), read_npy(node_file)
@@ -62,33 +64,37 @@ def read_processed(path: Path, bipartite: bool | None) -> Dataset:
         )
     if (row != np.arange(1, len(row) + 1)).any():
         edge_x = edge_x[np.append(0, _below(row, "idx", len(edge_x), edge_file, origin))]
+    time, dates = _in_order(table["ts"], origin, config)
+    bipartite = not len(np.intersect1d(src, dst)) if config.bipartite is None else config.bipartite
     return Dataset.from_arrays(
         name_of(path),
         src,
         dst,
-        _in_order(table["ts"], origin),
+        time,
         edge_x=edge_x,
         node_x=node_x,
         label=values.numbers(table["label"], "label", origin),
         names=_read_names(names_file) if names_file.exists() else None,
-        bipartite=not len(np.intersect1d(src, dst)) if bipartite is None else bipartite,
+        bipartite=bipartite,
+        columns=replace(config, bipartite=bipartite),
+        dates=dates,
     )
 
 
-def read_raw(path: Path, bipartite: bool | None) -> Dataset:
+def read_raw(path: Path, config: DataConfig) -> Dataset:
     """`u,i,ts,label,features...`, ids from 0; items of a bipartite stream are numbered from 0 as well."""
     origin, head = csv_origin(path), csv_head(path)
     if 0 < head.fields < 4:
         raise origin.error(
             f"rows have {head.fields} fields; raw files have at least user, item, time and label: "
-            "for other files use --format csv"
+            "other files have the `format` csv"
         )
     table = read_csv(path, head)
     first, second, when, state, *features = table.column_names
     src = values.integers(table[first], "user (field 1)", origin, least=0) + 1
     dst = values.integers(table[second], "item (field 2)", origin, least=0) + 1
-    if bipartite is None:
-        bipartite = head.names[0] == USER_ITEM
+    bipartite = head.names[0] == USER_ITEM if config.bipartite is None else config.bipartite
+    time, dates = _in_order(table[when], origin, config)
     edge_x = np.zeros((len(src) + 1, len(features)), dtype=np.float32)  # [E + 1, d]
     for j, feature in enumerate(features):
         edge_x[1:, j] = values.numbers(table[feature], f"feature {j} (field {j + 5})", origin)
@@ -96,21 +102,23 @@ def read_raw(path: Path, bipartite: bool | None) -> Dataset:
         name_of(path),
         src,
         dst + src.max() if bipartite else dst,
-        _in_order(table[when], origin),
+        time,
         edge_x=edge_x,
         label=values.numbers(table[state], "label (field 4)", origin),
         bipartite=bipartite,
+        columns=replace(config, bipartite=bipartite),
+        dates=dates,
     )
 
 
-def _in_order(column: pa.ChunkedArray, origin: Origin) -> NDArray[np.float64]:
-    """Times as they are: benchmark results depend on the order of rows, so none is moved."""
-    time = values.times(column, "time", origin)
+def _in_order(column: pa.ChunkedArray, origin: Origin, config: DataConfig) -> tuple[NDArray[np.float64], bool]:
+    """Times and whether they are dates. Benchmark results depend on the order of rows, so none is moved."""
+    time, dates = values.dated_times(column, "time", origin, config.time_format)
     late = np.diff(time) < 0
     if late.any():
         row = int(late.argmax()) + 1
         raise origin.error(f"time {time[row]} is earlier than the row before; sort the rows by time", row)
-    return time
+    return time, dates
 
 
 def _below(ids: NDArray[np.int64], what: str, rows: int, file: Path, origin: Origin) -> NDArray[np.int64]:
@@ -124,5 +132,4 @@ def _read_names(path: Path) -> Names:
     head = csv_head(path)
     table = read_csv(path, head, only=["name", "target"], text=["name"])
     targets = np.asarray(table["target"])
-    first_target = int(targets.argmax()) if targets.any() else None
-    return Names(table["name"].cast(pa.string()).combine_chunks(), first_target)
+    return Names(table["name"].cast(pa.string()).combine_chunks(), targets if targets.any() else None)

@@ -22,7 +22,7 @@ def read_pairs(path: Path, config: DataConfig, dataset: Dataset) -> tuple[Query,
     """
     table, origin = _table(path, config)
     if config.time in table.column_names:
-        time = values.times(table[config.time], "time", origin)
+        time = values.times(table[config.time], "time", origin, config.time_format)
         written = [str(value) for value in table[config.time]]
     else:
         time = np.full(len(table), np.nextafter(float(dataset.events.time[-1]), np.inf))

@@ -1,56 +1,117 @@
-"""`load`: a name or a path to a `Dataset`, from any of the formats below, parsed once."""
+"""`load`: whatever holds a stream to a `Dataset`; files are parsed once."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 
+from dsrd.config import DataConfig, overridden
 from dsrd.data import catalog, dyglib, parse, tabular
 from dsrd.data.cache import cached
+from dsrd.data.convert import from_frame, from_pyg, is_pyg
 from dsrd.data.dataset import Dataset
-from dsrd.data.tabular import Columns
 from dsrd.errors import DsrdError, unknown
+
+SYNTH = "synth"
 
 
 def load(
-    dataset: str | Path,
+    data: Any,
     *,
-    data_dir: str | Path | None = None,
+    source: str = "source",
+    target: str = "target",
+    time: str = "time",
+    features: Sequence[str] = (),
+    label: str | None = None,
+    time_format: str | None = None,
     format: str = "auto",
-    columns: Columns = Columns(),
     bipartite: bool | None = None,
+    name: str | None = None,
+    data_dir: str | Path | None = None,
     cache: bool = True,
 ) -> Dataset:
-    """Read a data set: a name (looked up in `data_folders`) or the path of a file or folder.
+    """Read a stream of events: one row each, with columns for who (`source`), whom (`target`) and when (`time`).
 
-    Formats: `csv` and `parquet` (your own files, described by `columns`), `dyglib` (a folder with
-    `ml_NAME.csv`, `ml_NAME.npy`, `ml_NAME_node.npy`), `dyglib-raw` (`NAME.csv` as the benchmarks publish it).
+    `data` is a path, the name of a benchmark data set (looked up in `data_dir`, $DSRD_DATA and the user's own
+    folder), a pandas or polars frame, an Arrow table, a PyG `TemporalData`, `synth` or `synth:events=5000` for a
+    synthetic stream, or a `Dataset`, which is returned as it is.
+
+    `features` are names or patterns (`f_*`) of number columns; `time_format` is written as for strptime;
+    `bipartite` says that sources and targets are two kinds of nodes. `format` is one of `csv`, `parquet`, `dyglib`
+    (a folder with `ml_NAME.csv`, `ml_NAME.npy`, `ml_NAME_node.npy`), `dyglib-raw` (`NAME.csv` as the benchmarks
+    publish it). Parsed files are kept in the cache folder unless `cache` is false.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     path = Path(folder) / "calls.csv"
-    ...     _ = path.write_text("source,target,time\\nann,bob,3\\nbob,eve,5\\n")
-    ...     data = load(path, cache=False)
+    ...     _ = path.write_text("caller,callee,time\\nann,bob,3\\nbob,eve,5\\n")
+    ...     data = load(path, source="caller", target="callee", cache=False)
     >>> len(data.events), data.names[3], data.events.time.tolist()
     (2, 'eve', [3.0, 5.0])
     """
+    given = {"source": source, "target": target, "time": time, "label": label, "time_format": time_format}
+    patterns = (features,) if isinstance(features, str) else tuple(features)
+    config = overridden(DataConfig(), {**given, "features": patterns, "format": format, "bipartite": bipartite})
+    return load_with(data, config, name=name, data_dir=data_dir, cache=cache)
+
+
+def load_with(
+    data: Any,
+    config: DataConfig = DataConfig(),
+    *,
+    name: str | None = None,
+    data_dir: str | Path | None = None,
+    cache: bool = True,
+) -> Dataset:
+    """`load` with the columns in one object, as runs keep them.
+
+    >>> len(load_with("synth:events=500").events)
+    500
+    """
+    if isinstance(data, Dataset):
+        dataset = data
+    elif isinstance(data, str) and (data == SYNTH or data.startswith(f"{SYNTH}:")):
+        dataset = _drawn(data)
+    elif isinstance(data, str | os.PathLike):
+        dataset = _read_files(data if isinstance(data, str) else Path(data), config, data_dir, cache)
+    elif is_pyg(data):
+        dataset = from_pyg(data, bipartite=bool(config.bipartite))
+    else:
+        dataset = from_frame(data, config, name=name or "frame")
+    return dataset if name is None else replace(dataset, name=name)
+
+
+def _drawn(name: str) -> Dataset:
+    """The stream of `synth:key=value,key=value`."""
+    from dsrd.data.synthetic import SynthConfig, synth  # it brings a compiler along, which files do not need
+
+    given: dict[str, str] = {}
+    for setting in filter(None, name.partition(":")[2].split(",")):
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise DsrdError(f"{name}: '{setting}' is not key=value; write for example synth:events=5000,seed=1")
+        given[key.strip()] = value.strip()
+    return synth(overridden(SynthConfig(), given, prefix="synth:"), name)
+
+
+def _read_files(dataset: str | Path, config: DataConfig, data_dir: str | Path | None, cache: bool) -> Dataset:
     path = _locate(dataset, data_dir)
-    plan = _plan(path, format, columns)
-    if bipartite is None:
-        spec = catalog.get(dyglib.name_of(plan.path)) if plan.format.startswith("dyglib") else None
-        bipartite = spec.bipartite if spec else None
-    read = READERS[plan.format]
+    plan = _plan(path, config)
+    spec = catalog.get(dyglib.name_of(plan.path)) if plan.format.startswith("dyglib") else None
+    if spec is not None and config.bipartite is None:
+        config = replace(config, bipartite=spec.bipartite)
 
     def parsed() -> Dataset:
-        return read(plan.path, plan.columns, bipartite)
+        return READERS[plan.format](plan.path, config)
 
-    if not cache:
-        return parsed()
-    return cached(plan.files, f"{plan.format} {plan.columns} {bipartite}", parsed)
+    found = cached(plan.files, f"{plan.format} {config}", parsed) if cache else parsed()
+    by_name = path != Path(dataset) and catalog.get(str(dataset)) is not None
+    return replace(found, catalogued=spec is not None or by_name)
 
 
 def data_folders(data_dir: str | Path | None = None) -> list[Path]:
@@ -72,7 +133,6 @@ def folder_of(dataset: str | Path, data_dir: str | Path | None = None) -> Path |
 class _Plan:
     path: Path  # of the file with the events
     format: str
-    columns: Columns
 
     @property
     def files(self) -> list[Path]:
@@ -98,32 +158,33 @@ def _locate(dataset: str | Path, data_dir: str | Path | None) -> Path:
         raise unknown("data set", dataset, catalog.SPECS)
     tried = ", ".join(str(folder) for folder in folders)
     raise DsrdError(
-        f"data set '{name}' is in none of {tried}; run `dsrd data fetch {name}` or set DSRD_DATA to its folder"
+        f"data set '{name}' is in none of {tried}; fetch it, or set DSRD_DATA to the folder that holds {name}"
     )
 
 
-def _plan(path: Path, format: str, columns: Columns) -> _Plan:
+def _plan(path: Path, config: DataConfig) -> _Plan:
+    format = config.format
     if format not in (*READERS, "auto"):
         raise unknown("format", format, [*READERS, "auto"])
     if not path.exists():
         raise DsrdError(f"{path}: no such file; check the path, or give the name of a data set")
     if path.is_dir():
-        return _plan_folder(path, format, columns)
+        return _plan_folder(path, format)
     if format != "auto":
-        return _Plan(path, format, columns)
+        return _Plan(path, format)
     if path.suffix.lower() in (".parquet", ".pq"):
-        return _Plan(path, "parquet", columns)
+        return _Plan(path, "parquet")
     if path.suffix.lower() in (".npy", ".npz", ".zip"):
         raise DsrdError(f"{path}: holds no table of events; give the .csv file or the folder it lies in")
     head = parse.csv_head(path)
-    if {columns.source, columns.target, columns.time} <= set(head.names):
-        return _Plan(path, "csv", columns)
+    if {config.source, config.target, config.time} <= set(head.names):
+        return _Plan(path, "csv")
     if path.name.startswith(dyglib.PREFIX) and set(dyglib.COLUMNS) <= set(head.names):
-        return _Plan(path, "dyglib", columns)
-    return _Plan(path, "dyglib-raw" if dyglib.looks_raw(head) else "csv", columns)
+        return _Plan(path, "dyglib")
+    return _Plan(path, "dyglib-raw" if dyglib.looks_raw(head) else "csv")
 
 
-def _plan_folder(folder: Path, format: str, columns: Columns) -> _Plan:
+def _plan_folder(folder: Path, format: str) -> _Plan:
     name = folder.resolve().name
     processed = folder / f"{dyglib.PREFIX}{name}.csv"
     if not processed.exists():
@@ -133,35 +194,34 @@ def _plan_folder(folder: Path, format: str, columns: Columns) -> _Plan:
         )
     raw = folder / f"{name}.csv"
     if format in ("auto", "dyglib") and processed.exists():
-        return _Plan(processed, "dyglib", columns)
+        return _Plan(processed, "dyglib")
     if format in ("auto", "dyglib-raw") and raw.exists():
-        return _Plan(raw, "dyglib-raw", columns)
+        return _Plan(raw, "dyglib-raw")
     expected = {"dyglib": processed.name, "dyglib-raw": raw.name}.get(format, f"{processed.name} or {raw.name}")
     raise DsrdError(f"{folder}: the folder has no {expected}; give the path of the file with the events")
 
 
-def _read_csv(path: Path, columns: Columns, bipartite: bool | None) -> Dataset:
+def _read_csv(path: Path, columns: DataConfig) -> Dataset:
     origin, head = parse.csv_origin(path), parse.csv_head(path)
-    columns.require(head.names, origin)
-    ends = [columns.source, columns.target]
-    table = parse.read_csv(path, head, only=columns.needed(head.names), text=ends)
-    dataset = tabular.from_table(table, columns, origin, name=dyglib.name_of(path), bipartite=bipartite)
+    tabular.require(columns, head.names, origin)
+    letter_by_letter = [columns.source, columns.target, *([columns.time] if columns.time_format else [])]
+    table = parse.read_csv(path, head, only=tabular.needed(columns, head.names), text=letter_by_letter)
+    dataset = tabular.from_table(table, columns, origin, name=dyglib.name_of(path))
     return replace(dataset, notes=dataset.notes + tabular.ignored(columns, head.names))
 
 
-def _read_parquet(path: Path, columns: Columns, bipartite: bool | None) -> Dataset:
+def _read_parquet(path: Path, columns: DataConfig) -> Dataset:
     origin, schema = parse.parquet_origin(path), parse.parquet_schema(path)
-    if columns == Columns():
-        columns = tabular.written_columns(schema) or columns
-    columns.require(schema.names, origin)
-    table = parse.read_parquet(path, columns.needed(schema.names))
-    dataset = tabular.from_table(table, columns, origin, name=dyglib.name_of(path), bipartite=bipartite)
+    columns = tabular.written_columns(columns, schema)
+    tabular.require(columns, schema.names, origin)
+    table = parse.read_parquet(path, tabular.needed(columns, schema.names))
+    dataset = tabular.from_table(table, columns, origin, name=dyglib.name_of(path))
     return replace(dataset, notes=dataset.notes + tabular.ignored(columns, schema.names))
 
 
-READERS: dict[str, Callable[[Path, Columns, bool | None], Dataset]] = {
+READERS: dict[str, Callable[[Path, DataConfig], Dataset]] = {
     "csv": _read_csv,
     "parquet": _read_parquet,
-    "dyglib": lambda path, columns, bipartite: dyglib.read_processed(path, bipartite),
-    "dyglib-raw": lambda path, columns, bipartite: dyglib.read_raw(path, bipartite),
+    "dyglib": dyglib.read_processed,
+    "dyglib-raw": dyglib.read_raw,
 }

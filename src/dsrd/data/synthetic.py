@@ -160,6 +160,7 @@ def synth(config: SynthConfig | None = None, name: str = "synth") -> Dataset:
         edge_x=draw_features(law, kind, config.edge_dim) if config.edge_dim else None,
         label=(kind == Kind.BURST).astype(np.float32),
         bipartite=config.bipartite,
+        law=config,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dsrd.config import DataConfig
 from dsrd.data import values
 from dsrd.data.dataset import Dataset, Names
 from dsrd.data.parse import Origin
@@ -20,68 +21,76 @@ METADATA = b"dsrd"
 """Key of the schema metadata in tables that `dsrd` wrote: what a table of events cannot say by itself."""
 
 
-@dataclass(frozen=True)
-class Columns:
-    """Which columns of a table hold what. `features` are names or patterns, in the order of the table.
+ROLES = ("source", "target", "time", "label")
 
-    >>> Columns(time="when", features=("f_*",)).needed(["source", "target", "when", "f_0", "f_1", "note"])
+
+def feature_names(columns: DataConfig, available: Sequence[str]) -> list[str]:
+    """The columns that the patterns pick, in the order of the table; a pattern passes over the other roles'."""
+    own = _roles(columns).values()
+    return [
+        name
+        for name in available
+        if name not in own and any(fnmatchcase(name, pattern) for pattern in columns.features)
+    ]
+
+
+def needed(columns: DataConfig, available: Sequence[str]) -> list[str]:
+    """All columns to read.
+
+    >>> columns = DataConfig(time="when", features=("f_*",))
+    >>> needed(columns, ["source", "target", "when", "f_0", "f_1", "note"])
     ['source', 'target', 'when', 'f_0', 'f_1']
     """
-
-    source: str = "source"
-    target: str = "target"
-    time: str = "time"
-    features: tuple[str, ...] = ()
-    label: str | None = None
-
-    def feature_names(self, available: Sequence[str]) -> list[str]:
-        """The columns that the patterns pick; the ends, the time and the label are never features."""
-        own = (self.source, self.target, self.time, self.label)
-        return [
-            name
-            for name in available
-            if name not in own and any(fnmatchcase(name, pattern) for pattern in self.features)
-        ]
-
-    def needed(self, available: Sequence[str]) -> list[str]:
-        """All columns to read."""
-        label = [self.label] if self.label else []
-        return [self.source, self.target, self.time, *label, *self.feature_names(available)]
-
-    def require(self, available: Sequence[str], origin: Origin) -> None:
-        """Raise an error for the first column that is not there."""
-        for option in ("source", "target", "time", "label"):
-            wanted = getattr(self, option)
-            if wanted is not None and wanted not in available:
-                raise origin.error(
-                    f"there is no column '{wanted}'; it has {_listed(available)}: name yours with --{option}"
-                )
-        for pattern in self.features:
-            if not any(fnmatchcase(name, pattern) for name in available):
-                raise origin.error(
-                    f"no column matches '{pattern}'; it has {_listed(available)}: correct --features"
-                )
+    return [*_roles(columns).values(), *feature_names(columns, available)]
 
 
-def from_table(
-    table: pa.Table, columns: Columns, origin: Origin, *, name: str, bipartite: bool | None = None
-) -> Dataset:
+def require(columns: DataConfig, available: Sequence[str], origin: Origin) -> None:
+    """Raise an error for the first column that is not there, is there twice, or is to be two things at once."""
+    roles = _roles(columns)
+    role_of: dict[str, str] = {}
+    for role, wanted in roles.items():
+        if wanted not in available:
+            raise origin.error(
+                f"there is no column '{wanted}'; it has {_listed(available)}: name yours with `{role}`"
+            )
+        if wanted in role_of:
+            raise origin.error(
+                f"'{wanted}' is both the {role_of[wanted]} and the {role} column; name another one with `{role}`"
+            )
+        role_of[wanted] = role
+    for pattern in columns.features:
+        picked = [name for name in available if fnmatchcase(name, pattern)]
+        if not picked:
+            raise origin.error(f"no column matches '{pattern}'; it has {_listed(available)}: correct `features`")
+        taken = [name for name in picked if name in role_of]
+        if len(taken) == len(picked):
+            raise origin.error(f"'{taken[0]}' is the {role_of[taken[0]]} column; take it out of `features`")
+    wanted_names = needed(columns, available)
+    twice = next((name for name in wanted_names if available.count(name) > 1), None)
+    if twice is not None:
+        raise origin.error(f"the column '{twice}' occurs {available.count(twice)} times; rename all but one")
+
+
+def from_table(table: pa.Table, columns: DataConfig, origin: Origin, *, name: str) -> Dataset:
     """Sort by time, number the nodes from 1 in the order in which they appear, check every entry.
 
     Bipartite: sources and targets are named separately, and targets are numbered after all sources.
     """
     written = json.loads((table.schema.metadata or {}).get(METADATA, b"{}"))
+    bipartite = columns.bipartite
     if bipartite is None:
         bipartite = bool(written.get("bipartite", False))
-    columns.require(table.column_names, origin)
-    time = values.times(table[columns.time], "time", origin)
+    require(columns, table.column_names, origin)
+    time, dates = values.dated_times(table[columns.time], "time", origin, columns.time_format)
     order, notes = _order(time)
+    if not dates and values.look_like_days(time):
+        notes += (f"times such as {time[0]:.0f} look like dates and are read as numbers; tell the format: %Y%m%d",)
     if written.get("ids_are_names"):
         src, dst = (values.integers(table[end], end, origin, least=1) for end in (columns.source, columns.target))
         known: Names | None = None
     else:
         src, dst, known = _number(table, columns, origin, order, bipartite)
-    features = columns.feature_names(table.column_names)
+    features = feature_names(columns, table.column_names)
     edge_x = np.zeros((len(time) + 1, len(features)), dtype=np.float32)  # [E + 1, d]
     for j, feature in enumerate(features):
         edge_x[1:, j] = values.numbers(table[feature], f"feature '{feature}'", origin)[order]
@@ -96,21 +105,31 @@ def from_table(
         names=known,
         bipartite=bipartite,
         notes=notes,
+        columns=replace(columns, bipartite=bipartite),
+        dates=dates or bool(written.get("dates", False)),
     )
 
 
-def written_columns(schema: pa.Schema) -> Columns | None:
-    """The columns of a table that `dsrd` wrote; None for any other table."""
+def written_columns(columns: DataConfig, schema: pa.Schema) -> DataConfig:
+    """The columns of a table that `dsrd` wrote, unless others are asked for."""
     written = json.loads((schema.metadata or {}).get(METADATA, b"{}"))
-    return Columns(features=tuple(written["features"]), label=written["label"]) if written else None
+    if not written or replace(columns, format="auto", bipartite=None) != DataConfig():
+        return columns
+    return replace(columns, features=tuple(written["features"]), label=written["label"])
 
 
-def ignored(columns: Columns, available: Sequence[str]) -> tuple[str, ...]:
+def ignored(columns: DataConfig, available: Sequence[str]) -> tuple[str, ...]:
     """A note about columns nobody asked for, since they may have been meant as features."""
-    left = [name for name in available if name not in columns.needed(available)]
+    read = needed(columns, available)
+    left = [name for name in available if name not in read]
     if not left:
         return ()
-    return (f"ignored {_listed(left)}; pick features with --features, a label with --label",)
+    return (f"ignored {_listed(left)}; pick features with `features`, a label with `label`",)
+
+
+def _roles(columns: DataConfig) -> dict[str, str]:
+    """The column of each role that has one."""
+    return {role: getattr(columns, role) for role in ROLES if getattr(columns, role) is not None}
 
 
 def _order(time: NDArray[np.float64]) -> tuple[Any, tuple[str, ...]]:
@@ -122,7 +141,7 @@ def _order(time: NDArray[np.float64]) -> tuple[Any, tuple[str, ...]]:
 
 
 def _number(
-    table: pa.Table, columns: Columns, origin: Origin, order: Any, bipartite: bool
+    table: pa.Table, columns: DataConfig, origin: Origin, order: Any, bipartite: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], Names]:
     """Node ids in file order, and their names; numbered by first appearance in time order."""
     src, src_names = values.names(table[columns.source], "source", origin)
@@ -131,7 +150,7 @@ def _number(
         src_rank, src_names = _by_appearance(src[order], src_names)
         dst_rank, dst_names = _by_appearance(dst[order], dst_names)
         first_target = len(src_names) + 1
-        names = Names(_with_nobody(src_names, dst_names), first_target=first_target)
+        names = Names.two_kinds(_with_nobody(src_names, dst_names), first_target)
         return src_rank[src] + 1, dst_rank[dst] + first_target, names
     both = pa.concat_arrays([src_names, dst_names]).dictionary_encode()
     shared = np.asarray(both.indices).astype(np.int64)

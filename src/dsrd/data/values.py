@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -15,12 +17,18 @@ from dsrd.data.parse import Origin
 NUMBER = pa.float64()
 INSTANTS = (pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.timestamp("ns"), pa.timestamp("ns", "UTC"))
 ISO = "2024-05-01 or 2024-05-01T12:30:00Z"
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+QUICK = frozenset("YmdHMS")  # directives of a time format that Arrow reads as Python does
+YEARS = frozenset("YyGcx")
+MOST_DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
 def numbers(column: pa.ChunkedArray, what: str, origin: Origin) -> NDArray[np.float64]:
     """A column as float64: no gaps, no infinities."""
     column = _plain(column, what, origin)
     bad = _first_failure(column, NUMBER)
+    if bad == 0 and len(column) > 1 and _first_failure(column.slice(1, 1), NUMBER) == 0:
+        raise origin.error(f"{what} is not numbers ({_shown(column[0])}); choose a column of numbers", 0)
     if bad < len(column):
         raise origin.error(f"{what} is {_shown(column[bad])}, not a number; repair the entry", bad)
     values = _array(_cast(column, NUMBER))
@@ -44,12 +52,25 @@ def integers(column: pa.ChunkedArray, what: str, origin: Origin, *, least: int) 
     return values
 
 
-def times(column: pa.ChunkedArray, what: str, origin: Origin) -> NDArray[np.float64]:
-    """A column as float64 times: numbers as they are, dates and timestamps as seconds since 1970 (UTC)."""
+def times(column: pa.ChunkedArray, what: str, origin: Origin, format: str | None = None) -> NDArray[np.float64]:
+    """A column as float64 times: numbers as they are, dates and timestamps as seconds since 1970 (UTC).
+
+    With a format, as for strptime, text and whole numbers are dates written in that way.
+    """
+    return dated_times(column, what, origin, format)[0]
+
+
+def dated_times(
+    column: pa.ChunkedArray, what: str, origin: Origin, format: str | None = None
+) -> tuple[NDArray[np.float64], bool]:
+    """`times`, and whether they were dates."""
     column = _plain(column, what, origin)
-    if _is_text(column.type):
+    if format is not None and not (kinds.is_timestamp(column.type) or kinds.is_date(column.type)):
+        column = _in_format(column, format, what, origin)
+    elif _is_text(column.type):
         column = _parsed(column, what, origin)
-    if kinds.is_timestamp(column.type) or kinds.is_date(column.type):
+    dates = bool(kinds.is_timestamp(column.type) or kinds.is_date(column.type))
+    if dates:
         # Microseconds: finer than float64 seconds can tell apart, and wide enough for any calendar date.
         instants = column.cast(pa.timestamp("us", getattr(column.type, "tz", None)), safe=False)
         seconds = _array(instants.cast(pa.int64())) / 1e6
@@ -65,7 +86,21 @@ def times(column: pa.ChunkedArray, what: str, origin: Origin) -> NDArray[np.floa
     if len(seconds) and seconds.min() < 0:
         bad = int((seconds < 0).argmax())
         raise origin.error(f"{what} {_shown(column[bad])} {remedy}", bad)
-    return seconds
+    return seconds, dates
+
+
+def look_like_days(time: NDArray[np.float64]) -> bool:
+    """Whether all of these numbers are calendar dates written as YYYYMMDD.
+
+    >>> look_like_days(np.array([20240401.0, 20240430.0])), look_like_days(np.array([20240401.0, 20240431.0]))
+    (True, False)
+    """
+    if not len(time) or time.min() < 19700101 or time.max() > 21001231 or (time % 1).any():
+        return False
+    month, day = time // 100 % 100, time % 100
+    if month.min() < 1 or month.max() > 12:
+        return False
+    return bool((day >= 1).all() and (day <= np.array(MOST_DAYS)[month.astype(np.int64) - 1]).all())
 
 
 def names(column: pa.ChunkedArray, what: str, origin: Origin) -> tuple[NDArray[np.int64], pa.Array]:
@@ -107,8 +142,65 @@ def _parsed(column: pa.ChunkedArray, what: str, origin: Origin) -> pa.ChunkedArr
     if any(_castable(entry, kind) for kind in (NUMBER, *INSTANTS)):
         fault = "written in another way than the rows before; write all times alike"
     else:
-        fault = f"neither a number nor a date ({ISO}); repair the entry"
+        fault = (
+            f"neither a number nor a date ({ISO}); repair the entry, or say how dates are written: `time_format`"
+        )
     raise origin.error(f"{what} is {_shown(entry[0])}, {fault}", furthest)
+
+
+def _in_format(column: pa.ChunkedArray, format: str, what: str, origin: Origin) -> pa.ChunkedArray:
+    """Text or whole numbers as timestamps, each different entry read once."""
+    directives = _directives(format, origin)
+    distinct = column.dictionary_encode().unify_dictionaries().combine_chunks()
+    texts, codes = _as_text(distinct.dictionary, format), np.asarray(distinct.indices)
+    parsed = pa.nulls(len(texts), pa.timestamp("us"))
+    if directives <= QUICK:
+        parsed = pc.strptime(texts, format=format, unit="us", error_is_null=True)
+    # Arrow takes 31 February for 2 March, and names no reason for what it refuses: Python has the last word.
+    doubtful = pc.fill_null(pc.less_equal(pc.day(parsed), 3), True)
+    instants = np.asarray(pc.fill_null(parsed.cast(pa.int64()), 0)).copy()
+    wrong = []
+    for code in np.flatnonzero(np.asarray(doubtful)):
+        try:
+            instants[code] = _microseconds(texts[int(code)].as_py(), format)
+        except ValueError:
+            wrong.append(code)
+    if wrong:
+        bad = int(np.isin(codes, wrong).argmax())
+        raise origin.error(
+            f"{what} is {_shown(column[bad])}, which does not fit the time format {format}; "
+            "repair the entry or correct `time_format`",
+            bad,
+        )
+    return pa.chunked_array([pa.array(instants[codes], pa.timestamp("us"))])
+
+
+def _directives(format: str, origin: Origin) -> set[str]:
+    """The letters after the percent signs of a format that Python knows and that names a year."""
+    found = set(re.findall("%(.)", format)) - {"%"}
+    try:
+        datetime.strptime(datetime(2024, 11, 22).strftime(format), format)
+    except ValueError as error:
+        raise origin.error(f"time format {format}: {error}; write it as for strptime: %d/%m/%Y %H:%M") from None
+    if not found & YEARS:
+        raise origin.error(f"time format {format}: has no year; write it as for strptime: %d/%m/%Y %H:%M")
+    return found
+
+
+def _as_text(entries: pa.Array, format: str) -> pa.Array:
+    """Trimmed text; whole numbers get back the zeros in front that numbers cannot have."""
+    if kinds.is_floating(entries.type) and _castable(entries, pa.int64()):
+        entries = entries.cast(pa.int64())
+    if kinds.is_integer(entries.type):
+        width = len(datetime(2024, 11, 22).strftime(format))
+        return pa.array([str(entry).zfill(width) for entry in entries.to_pylist()], pa.string())
+    return pc.utf8_trim_whitespace(entries.cast(pa.string()))
+
+
+def _microseconds(text: str, format: str) -> int:
+    moment = datetime.strptime(text, format)
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return (aware - EPOCH) // timedelta(microseconds=1)
 
 
 def _first_failure(column: pa.ChunkedArray, kind: pa.DataType) -> int:

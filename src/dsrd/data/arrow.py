@@ -1,0 +1,151 @@
+"""A data set as two Arrow files.
+
+`events.arrow`: row = event id, row 0 is padding. `nodes.arrow`: row = node id, row 0 is nobody.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dsrd.config import DataConfig, overridden
+from dsrd.data.dataset import Dataset, Names
+from dsrd.errors import DsrdError
+from dsrd.events import Events, as_tensor
+from dsrd.files import replacing
+
+EVENTS, NODES = "events.arrow", "nodes.arrow"
+DAMAGED = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, DsrdError)
+"""What `read_dataset` raises for files that are missing, cut or not ours."""
+
+
+def write_dataset(dataset: Dataset, folder: Path, compressed: bool = False) -> None:
+    """Write both files into a folder that is there, each under a temporary name first; the events last.
+
+    Compressed files are several times smaller and cannot be mapped.
+    """
+    _write(folder / NODES, _node_columns(dataset), {}, compressed)
+    _write(folder / EVENTS, _event_columns(dataset), _metadata(dataset), compressed)
+
+
+def read_dataset(folder: Path, mapped: bool) -> Dataset:
+    """What `write_dataset` wrote. Mapped: nothing is copied, so the tensors must not be written to, and the files
+    not replaced while they are in use (Windows refuses it). Not mapped: all of it in memory.
+    """
+    events, about = _read(folder / EVENTS, mapped)
+    nodes, _ = _read(folder / NODES, mapped)
+    known = json.loads(about[b"dsrd"])
+    if (events.num_rows, nodes.num_rows) != (known["num_events"] + 1, known["num_nodes"]):
+        raise ValueError("row counts differ from what was written")
+    src, dst, time = (as_tensor(_flat(events[name]))[1:] for name in ("src", "dst", "time"))
+    return Dataset(
+        name=known["name"],
+        events=Events(src, dst, time, as_tensor(np.arange(1, events.num_rows))),
+        edge_x=_matrix(events, "edge_x"),
+        node_x=_matrix(nodes, "node_x"),
+        label=as_tensor(_flat(events["label"]))[1:] if "label" in events.schema.names else None,
+        names=_names(nodes) if known["named"] else None,
+        bipartite=known["bipartite"],
+        digest=known["digest"],
+        notes=tuple(known["notes"]),
+        columns=overridden(DataConfig(), known["columns"], prefix="data."),
+        dates=known["dates"],
+        catalogued=known["catalogued"],
+        law=_law(known["law"]),
+    )
+
+
+def _metadata(dataset: Dataset) -> dict[str, Any]:
+    return {
+        "name": dataset.name,
+        "num_events": len(dataset.events),
+        "num_nodes": dataset.num_nodes,
+        "bipartite": dataset.bipartite,
+        "named": dataset.names is not None,
+        "digest": dataset.digest,
+        "notes": list(dataset.notes),
+        "columns": asdict(dataset.columns),
+        "dates": dataset.dates,
+        "catalogued": dataset.catalogued,
+        "law": None if dataset.law is None else asdict(dataset.law),
+    }
+
+
+def _law(settings: dict[str, Any] | None) -> Any:
+    if settings is None:
+        return None
+    from dsrd.data.synthetic import SynthConfig  # it brings a compiler along, which files do not need
+
+    return SynthConfig(**settings)
+
+
+def _event_columns(dataset: Dataset) -> dict[str, pa.Array]:
+    src, dst, time, _ = dataset.events.numpy()
+    columns = {"src": src, "dst": dst, "time": time}
+    if dataset.label is not None:
+        columns["label"] = dataset.label.numpy()
+    padded = {name: pa.array(np.concatenate([np.zeros(1, x.dtype), x])) for name, x in columns.items()}
+    return {**padded, **_lists("edge_x", dataset.edge_x)}
+
+
+def _node_columns(dataset: Dataset) -> dict[str, pa.Array]:
+    names = dataset.names
+    columns = {"name": pa.nulls(dataset.num_nodes) if names is None else names.array}
+    if names is not None and names.is_target is not None:
+        columns["is_target"] = pa.array(names.is_target)
+    return {**columns, **_lists("node_x", dataset.node_x)}
+
+
+def _names(nodes: pa.RecordBatch) -> Names:
+    if "is_target" not in nodes.schema.names:
+        return Names(nodes["name"])
+    return Names(nodes["name"], nodes["is_target"].to_numpy(zero_copy_only=False))
+
+
+def _lists(name: str, x: Tensor) -> dict[str, pa.Array]:
+    """A matrix as one column of rows; no column when the width is 0."""
+    if not x.shape[1]:
+        return {}
+    flat = pa.array(x.numpy().reshape(-1))
+    return {name: pa.FixedSizeListArray.from_arrays(flat, x.shape[1])}
+
+
+def _write(path: Path, columns: dict[str, pa.Array], about: dict[str, Any], compressed: bool) -> None:
+    batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+    schema = batch.schema.with_metadata({"dsrd": json.dumps(about)})
+    options = pa.ipc.IpcWriteOptions(compression="zstd" if compressed else None)
+    with replacing(path) as temporary, pa.ipc.new_file(str(temporary), schema, options=options) as writer:
+        writer.write_batch(batch.replace_schema_metadata(schema.metadata))
+
+
+def _read(path: Path, mapped: bool) -> tuple[pa.RecordBatch, dict[bytes, bytes]]:
+    if mapped:
+        return _first_batch(pa.memory_map(str(path), "r"))
+    with closing(pa.OSFile(str(path), "rb")) as file:
+        return _first_batch(file)
+
+
+def _first_batch(file: pa.NativeFile) -> tuple[pa.RecordBatch, dict[bytes, bytes]]:
+    reader = pa.ipc.open_file(file)
+    batch = reader.get_batch(0)
+    batch.validate()
+    return batch, reader.schema.metadata
+
+
+def _flat(column: pa.Array) -> NDArray[Any]:
+    return column.to_numpy(zero_copy_only=True)  # type: ignore[no-any-return]
+
+
+def _matrix(batch: pa.RecordBatch, name: str) -> Tensor:
+    if name not in batch.schema.names:
+        return as_tensor(np.zeros((batch.num_rows, 0), dtype=np.float32))
+    column = batch[name]
+    return as_tensor(_flat(column.values).reshape(batch.num_rows, column.type.list_size))  # [rows, d]

@@ -18,7 +18,7 @@ from dsrd.config import EvaluateConfig, RunConfig, TrainConfig
 from dsrd.errors import DsrdError
 from dsrd.evaluate.evaluator import Progress, Task, catch_up, draw, measure, score_pass, silent
 from dsrd.evaluate.protocol import Protocol, protocol
-from dsrd.files import leftovers, locked, write_json, write_text
+from dsrd.files import is_empty, leftovers, locked, write_json, write_text
 from dsrd.graph.negatives import TrainingNegatives
 from dsrd.models import GraphSpec, Snapshot, TemporalModel, create, settings
 from dsrd.train import checkpoint
@@ -100,7 +100,7 @@ class RunFolder:
             if self.trains_on(run):
                 self.record.unlink(missing_ok=True)  # first: beside the new limits it would pass for their record
                 write_json(target, run.to_dict())
-        elif any(self.path.iterdir()):
+        elif not is_empty(self.path):
             raise DsrdError(f"{self.path}: is not empty and not a run; choose another --out")
         else:
             write_json(target, run.to_dict())

@@ -22,6 +22,8 @@ LAYERS = (
     "errors",
     "compiled",
     "files",
+    "reporter",
+    "trackers",
     "events",
     "config",
     "data",

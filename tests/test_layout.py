@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import io
 import re
+import subprocess
+import sys
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +22,8 @@ LAYERS = (
     "errors",
     "compiled",
     "files",
+    "reporter",
+    "trackers",
     "events",
     "config",
     "data",
@@ -79,6 +83,35 @@ def test_imports_point_down(path: Path):
     own = layer_of(module_of(path))
     upward = [module for module in imports(ast.parse(path.read_text())) if layer_of(module) > own]
     assert not upward, f"{path.relative_to(PACKAGE)} ({LAYERS[own]}) imports {upward}"
+
+
+NOT_EVERYWHERE = {"fcntl", "grp", "msvcrt", "pwd", "resource", "termios", "winreg"}
+"""Modules of the standard library that Linux, macOS and Windows do not all have."""
+
+
+def imported_on_loading(node: ast.AST) -> Iterator[str]:
+    """First parts of the modules a file imports when it is loaded itself: not those imported inside functions."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in child.names)
+        elif isinstance(child, ast.ImportFrom):
+            yield (child.module or "").partition(".")[0]
+        elif not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield from imported_on_loading(child)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_modules_load_on_every_system(path: Path):
+    assert not NOT_EVERYWHERE & {*imported_on_loading(ast.parse(path.read_text()))}
+
+
+def test_the_package_loads_without_the_modules_windows_lacks():
+    script = (
+        "import sys; sys.modules['fcntl'] = sys.modules['resource'] = None; "
+        "import dsrd.cli.main, dsrd.train.fit, dsrd.bench.run; print('loaded')"
+    )
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stdout) == (0, "loaded\n"), found.stderr
 
 
 def test_files_are_small():

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import math
 import os
+import shutil
 import tempfile
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, SoftFileLock, Timeout
+
 from dsrd.errors import DsrdError, MachineError
 
 PART = ".part"
 """Suffix of a file that is being written; its name starts with a dot."""
+LOCK = ".lock"
+"""Name of the file in a folder that the process working there holds."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 LEAST_FREE = 1 << 12  # bytes; with less a disk is full, whatever the library that wrote to it said
 
@@ -88,22 +93,43 @@ def require_writable(path: Path) -> None:
 
 @contextmanager
 def locked(folder: Path, otherwise: str) -> Iterator[None]:
-    """Make a folder and hold it against other processes; `otherwise` is the error if one of them has it."""
+    """Make a folder and hold it against other processes; `otherwise` is the error if one of them has it.
+
+    The block runs without a lock where there can be none: a file system without locks, a read-only folder.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise _unwritable(folder, error) from error
-    handle = os.open(folder, os.O_RDONLY)
+    lock = FileLock(folder.absolute() / LOCK)
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise DsrdError(otherwise) from None
-        except OSError:  # a file system without locks: nothing to hold
-            pass
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # filelock says so when it falls back to a file that merely exists
+            lock.acquire(blocking=False)
+    except Timeout:
+        raise DsrdError(otherwise) from None
+    except (OSError, NotImplementedError):
+        yield
+        return
+    try:
         yield
     finally:
-        os.close(handle)
+        _release(lock)
+
+
+def _release(lock: FileLock) -> None:
+    # Removed while the lock is still held: a process that has already opened the file then locks a deleted file,
+    # which filelock (3.21 or later) detects. Windows cannot remove an open file; there, and with a SoftFileLock,
+    # `release` removes it.
+    if not isinstance(lock, SoftFileLock):
+        with suppress(OSError):
+            os.unlink(lock.lock_file)
+    lock.release()
+
+
+def is_empty(folder: Path) -> bool:
+    """Whether a folder holds nothing but, at most, a lock file (of this process, or left by a killed one)."""
+    return all(file.name == LOCK for file in folder.iterdir())
 
 
 def leftovers(folder: Path) -> list[Path]:
@@ -140,8 +166,7 @@ def _is_full(error: Exception, folder: Path) -> bool:
         return error.errno in FULL
     if not folder.is_dir():
         return False
-    disk = os.statvfs(folder)
-    return any(os.strerror(code) in str(error) for code in FULL) or disk.f_bavail * disk.f_frsize < LEAST_FREE
+    return any(os.strerror(code) in str(error) for code in FULL) or shutil.disk_usage(folder).free < LEAST_FREE
 
 
 def _ends_a_line(file: Any, end: int) -> bool:
@@ -161,7 +186,7 @@ def _with_nulls(value: Any) -> Any:
 
 
 def _flush(path: Path) -> None:
-    with path.open("rb") as file:
+    with path.open("r+b") as file:  # Windows flushes only what was opened for writing
         os.fsync(file.fileno())
 
 

@@ -1,80 +1,27 @@
-"""What a person sees: progress bars, tables, notes. Results go to standard output, the rest to standard error."""
+"""What a person sees: tables and notes; bars are the reporter's. Results go to standard output, the rest to
+standard error.
+"""
 
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from rich import box
-from rich.console import Console, RenderableType
-from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from dsrd.config import label
 from dsrd.files import json_text
+from dsrd.reporter import Progress as Report
+from dsrd.reporter import bar, download_bar
 
-Report: TypeAlias = Callable[[str, int, int], None]
-PATIENCE = 1.0  # seconds before a bar appears: what is over sooner needs none
+__all__ = ["Report", "as_json", "bar", "download_bar", "figures", "line", "note", "results", "rows_of", "table"]
+
 PIPE_WIDTH = 200  # columns of a table that goes to a file or another program: nothing is cut off there
 KINDS = ("random", "historical", "inductive")
-
-
-class _Patient(Progress):
-    """Bars that appear only when the work takes long enough to wonder about, and only before a person."""
-
-    def __init__(self, *columns: str | ProgressColumn) -> None:
-        self.began = time.monotonic()
-        console = Console(stderr=True)
-        super().__init__(*columns, console=console, transient=True, disable=not console.is_terminal)
-
-    def get_renderables(self) -> Iterable[RenderableType]:
-        if time.monotonic() - self.began >= PATIENCE:
-            yield from super().get_renderables()
-
-
-class _Clock(ProgressColumn):
-    """What is done of how much, the time taken, and the time left where it can be guessed."""
-
-    def render(self, task: Task) -> Text:
-        taken = _duration(task.elapsed or 0)
-        if not task.total:
-            return Text(taken)
-        left = f", {_duration(task.time_remaining)} left" if task.time_remaining is not None else ""
-        return Text(f"{int(task.completed):,}/{int(task.total):,}  {taken}{left}")
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-@contextmanager
-def bar() -> Iterator[Report]:
-    """A progress bar fed by (what, done, total); a new `what` starts over, a total of 0 only shows life."""
-    with _Patient(TextColumn("{task.description}"), BarColumn(bar_width=20), _Clock()) as progress:
-
-        def report(what: str, done: int, total: int) -> None:
-            shown = progress.tasks[0] if progress.tasks else None
-            if shown is None or shown.description != what:
-                for old in progress.task_ids:
-                    progress.remove_task(old)
-                progress.add_task(what, total=total or None)
-            progress.update(progress.task_ids[0], completed=done)
-
-        yield report
-
-
-@contextmanager
-def download_bar(name: str) -> Iterator[Callable[[int, int | None], None]]:
-    """A progress bar in bytes, fed by (there, expected)."""
-    with _Patient(TextColumn("{task.description}"), BarColumn(bar_width=20), DownloadColumn()) as progress:
-        task = progress.add_task(name.rpartition("/")[2], total=None)
-        yield lambda there, expected: progress.update(task, completed=there, total=expected)
 
 
 def note(*lines: str) -> None:

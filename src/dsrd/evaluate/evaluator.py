@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -20,17 +20,12 @@ from dsrd.events import NULL, Events, Query
 from dsrd.graph.negatives import NoNegativeError, candidates, negatives
 from dsrd.graph.past import Past
 from dsrd.models import Snapshot, TemporalModel
-
-Progress = Callable[[str, int, int], None]
-"""Told (what, done, total) as work goes on; a total of 0 says that nobody knows how much there is."""
+from dsrd.reporter import Progress as Progress  # imported from here by what calls the evaluator
+from dsrd.reporter import silent as silent
 
 FULL_SEED = 1  # of the neighbours sampled in evaluation; training takes the epoch's number
 HITS = (1, 3, 10)
 AT_ONCE = 20_000  # pairs ranked in one call: hundreds of candidates for every event of a batch are too many
-
-
-def silent(what: str, done: int, total: int) -> None:
-    """No progress shown."""
 
 
 @dataclass(frozen=True)

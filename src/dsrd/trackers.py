@@ -1,0 +1,83 @@
+"""Callbacks that send the figures of every epoch to a tool that draws curves: TensorBoard, Weights & Biases.
+
+Each is called as `callback(epoch, metrics)` and closed when the training is over. The tools come with
+`pip install dsrd[trackers]` and are imported when a callback is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from dsrd.errors import DsrdError
+
+
+class _Tracker:
+    """Something to call after every epoch; also a context manager that closes itself."""
+
+    def __call__(self, epoch: int, metrics: Mapping[str, float]) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class TensorBoard(_Tracker):
+    """Writes event files into a folder; look at them with `tensorboard --logdir FOLDER`.
+
+    Metrics keep their names (`loss`, `val_ap`). Each call is on disk when it returns.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        _require("tensorboard")
+        writer = import_module("torch.utils.tensorboard").SummaryWriter
+        self._writer: Any = writer(log_dir=str(folder))
+
+    def __call__(self, epoch: int, metrics: Mapping[str, float]) -> None:
+        for name, value in metrics.items():
+            self._writer.add_scalar(name, value, epoch)
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class WandB(_Tracker):
+    """Logs to a run of Weights & Biases; further arguments are those of `wandb.init`.
+
+    The run begins at the first call: a training that is refused makes none. `mode="offline"` needs no account.
+    """
+
+    def __init__(self, project: str | None = None, **init: Any) -> None:
+        self._wandb: Any = _require("wandb")
+        self._init = {"project": project, **init}
+        self._run: Any = None
+
+    def __call__(self, epoch: int, metrics: Mapping[str, float]) -> None:
+        if self._run is None:
+            self._run = self._wandb.init(**self._init)
+        self._run.log(dict(metrics), step=epoch)
+
+    def close(self) -> None:
+        """End the run, which waits until it is sent; without a call before, nothing happens."""
+        if self._run is not None:
+            self._run.finish()
+            self._run = None
+
+
+def _require(library: str) -> Any:
+    try:
+        return import_module(library)
+    except ImportError as error:
+        raise DsrdError(f"{library} is not installed; run `pip install dsrd[trackers]`") from error

@@ -1,16 +1,13 @@
 """Learning on dynamic graphs: streams of timestamped interactions, measured by one protocol.
 
 >>> import dsrd
->>> data = dsrd.synth(dsrd.SynthConfig(events=1000))  # or dsrd.load("calls.csv"), dsrd.load(frame)
->>> task = dsrd.Task.of(data)  # split in time, indexed, ready to be learned and measured
->>> run = dsrd.RunConfig(dataset=data.name, model="graphmixer", protocol="strict")
->>> fit = dsrd.Fit(run.with_overrides({"train.epochs": 1, "model.dim": 32}), task)
->>> fit().best_epoch
-1
->>> trained = {"train": fit.model.state.snapshot()}
->>> results, _ = dsrd.evaluate_model(fit.model, task, fit.rules, run.evaluate, trained)
->>> list(results["test"]["transductive"]["random"])
+>>> stream = dsrd.load("synth:events=1000")  # or dsrd.load("calls.csv", source="caller", ...), dsrd.load(frame)
+>>> model = dsrd.LinkPredictor("graphmixer", epochs=1, dim=32).fit(stream, progress=False)
+>>> results = model.evaluate(progress=False)
+>>> list(results["transductive"]["random"])
 ['ap', 'auc', 'ap_split', 'auc_split']
+>>> len(model.partners("7", k=3))
+3
 
 These names are stable; everything else is imported from the module it lives in. Each is loaded at first use.
 """
@@ -21,22 +18,33 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dsrd.bench.embed import embed
-    from dsrd.bench.predict import predict, top_partners
+    from dsrd import trackers
     from dsrd.config import RunConfig
     from dsrd.data.dataset import Dataset
     from dsrd.data.read import load
     from dsrd.data.split import split
-    from dsrd.data.synthetic import SynthConfig, synth
+    from dsrd.data.synthetic import SynthConfig
+    from dsrd.data.synthetic import synth
     from dsrd.errors import DsrdError
+    from dsrd.estimator import LinkPredictor
+    from dsrd.estimator import open_run as open
     from dsrd.evaluate import metrics
     from dsrd.evaluate.evaluator import Task
     from dsrd.evaluate.evaluator import evaluate as evaluate_model
-    from dsrd.events import Events, Neighbors, Query
+    from dsrd.events import Events
+    from dsrd.events import Neighbors
+    from dsrd.events import Query
     from dsrd.graph.negatives import negatives
-    from dsrd.graph.past import Live, Past
-    from dsrd.models import GraphSpec, NodeEncoder, State, TemporalModel, create
+    from dsrd.graph.past import Live
+    from dsrd.graph.past import Past
+    from dsrd.models import GraphSpec
+    from dsrd.models import NodeEncoder
+    from dsrd.models import State
+    from dsrd.models import TemporalModel
+    from dsrd.models import create
     from dsrd.models import names as model_names
+    from dsrd.results import Results
+    from dsrd.tables import Table
     from dsrd.train.fit import Fit
 
 __version__ = "0.1.0"
@@ -47,27 +55,29 @@ __all__ = [
     "Events",
     "Fit",
     "GraphSpec",
+    "LinkPredictor",
     "Live",
     "Neighbors",
     "NodeEncoder",
     "Past",
     "Query",
+    "Results",
     "RunConfig",
     "State",
     "SynthConfig",
+    "Table",
     "Task",
     "TemporalModel",
     "create",
-    "embed",
     "evaluate_model",
     "load",
     "metrics",
     "model_names",
     "negatives",
-    "predict",
+    "open",
     "split",
     "synth",
-    "top_partners",
+    "trackers",
 ]
 
 _HOME = {
@@ -76,27 +86,29 @@ _HOME = {
     "Events": "events:Events",
     "Fit": "train.fit:Fit",
     "GraphSpec": "models:GraphSpec",
+    "LinkPredictor": "estimator:LinkPredictor",
     "Live": "graph.past:Live",
     "Neighbors": "events:Neighbors",
     "NodeEncoder": "models:NodeEncoder",
     "Past": "graph.past:Past",
     "Query": "events:Query",
+    "Results": "results:Results",
     "RunConfig": "config:RunConfig",
     "State": "models:State",
     "SynthConfig": "data.synthetic:SynthConfig",
+    "Table": "tables:Table",
     "Task": "evaluate.evaluator:Task",
     "TemporalModel": "models:TemporalModel",
     "create": "models:create",
-    "embed": "bench.embed:embed",
     "evaluate_model": "evaluate.evaluator:evaluate",
     "load": "data.read:load",
     "metrics": "evaluate.metrics",
     "model_names": "models:names",
     "negatives": "graph.negatives:negatives",
-    "predict": "bench.predict:predict",
+    "open": "estimator:open_run",
     "split": "data.split:split",
     "synth": "data.synthetic:synth",
-    "top_partners": "bench.predict:top_partners",
+    "trackers": "trackers",
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,31 +12,25 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dsrd import saved
+from dsrd.ahead import measured_ahead
 from dsrd.asking import Names, as_names, asked_pairs, moment
-from dsrd.bench.measure import measured
 from dsrd.config import RunConfig
-from dsrd.data.dataset import Dataset
 from dsrd.data.growing import Arrival, Late
 from dsrd.data.read import load
 from dsrd.errors import DsrdError
-from dsrd.evaluate.ahead import measured_ahead
 from dsrd.evaluate.evaluator import Task
 from dsrd.evaluate.protocol import protocol as protocol_called
 from dsrd.files import write_json
-from dsrd.models import DEFAULT, Snapshot, TemporalModel, configured, full_names
-from dsrd.online import OnlineModel
+from dsrd.fitted import Fitted, opened, same_stream
+from dsrd.fitting import Callbacks, clock_notes, measure_run, train_run
+from dsrd.models import DEFAULT, TemporalModel, configured, full_names
 from dsrd.reporter import Reporter
 from dsrd.results import Results
 from dsrd.surprise import percentiles, recent_surprises, surprises
 from dsrd.tables import Table, given_table
 from dsrd.train.build import build
-from dsrd.train.final import fit_final
-from dsrd.train.fit import EpochCallback, Fit
 from dsrd.train.run_folder import RunFolder
-from dsrd.train.stopping import Progressed
 
-Callbacks = EpochCallback | Iterable[EpochCallback]
 Shown = bool | Reporter
 """Whether progress is shown, or by whom."""
 
@@ -71,16 +65,7 @@ class LinkPredictor:
         if protocol is not None:
             protocol_called(protocol)
         self._base = configured(RunConfig(dataset="", model=model, preset=preset, seed=seed), self._given)
-        self._run: RunConfig | None = None
-        self._online: OnlineModel | None = None
-        self._task: Task | None = None
-        self._measured: TemporalModel | None = None  # what is evaluated; without a final training what predicts
-        self._trained: Snapshot | None = None  # its state right after training, where that has to be kept
-        self._progressed = Progressed()
-        self._record: dict[str, Any] | None = None
-        self._final: dict[str, Any] | None = None
-        self._recent: dict[str, Any] = {}  # surprises of the latest events, by head, and after how many events
-        self.folder: Path | None = None  # where the run is kept, if it is
+        self._fitted: Fitted | None = None
 
     # As in scikit-learn.
 
@@ -102,22 +87,29 @@ class LinkPredictor:
         return f"LinkPredictor({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
     def __sklearn_is_fitted__(self) -> bool:
-        return self._online is not None
+        return self._fitted is not None
+
+    @property
+    def fitted(self) -> Fitted:
+        """The run behind this model; an error before there is one."""
+        if self._fitted is None:
+            raise DsrdError("this model is not fitted; call fit(stream) or dsrd.open(folder) first")
+        return self._fitted
 
     @property
     def run(self) -> RunConfig:
         """Every setting of the fitted run."""
-        return self._fitted(self._run)
+        return self.fitted.run
 
     @property
     def module(self) -> TemporalModel:
         """The torch module that predicts."""
-        return self._fitted(self._online).model
+        return self.fitted.online.model
 
     @property
     def nodes(self) -> list[str]:
         """The names of all nodes, in the order of `embed()`."""
-        stream = self._fitted(self._online).stream
+        stream = self.fitted.online.stream
         return [stream.name(node) for node in range(1, stream.num_nodes)]
 
     def run_for(self, stream: Any, *, final: bool | None = None) -> RunConfig:
@@ -152,48 +144,25 @@ class LinkPredictor:
         dataset = load(stream)
         run = self.run_for(dataset, final=final)
         with _shown(progress) as report:
-            report.note(*dataset.notes, *_clock_note(run, dataset))
+            report.note(*dataset.notes)
+            task = Task.of(dataset)
+            report.note(*clock_notes(build(run, dataset, task.split.train), run, dataset))
             if folder is None:
-                self._train(run, dataset, None, on_epoch, report)
+                self._fitted = train_run(run, task, None, on_epoch, report)
                 return self
             target = RunFolder(Path(folder))
-            build(run, dataset, Task.of(dataset).split.train)  # a setting that is refused, before a folder is made
             with target.claimed(run):
-                dataset = saved.same_stream(target, dataset, report)
+                known = same_stream(target, dataset, report.note)
+                if target.record.exists() and target.best.exists():
+                    report.note(f"{target.path}: this run is complete")
+                    self._fitted = opened(target, None if target.has_history else dataset)
+                    return self
                 if history and not target.has_history:
-                    target.write_history(dataset)
-                self._train(run, dataset, target, on_epoch, report)
-                self._record = target.stored_record()
-                saved.write_now(self, target)
+                    target.write_history(known)
+                task = task if known is dataset else Task.of(known)
+                self._fitted = train_run(run, task, target, on_epoch, report)
+                self._fitted.write_now(target, history=target.has_history)
         return self
-
-    def _train(
-        self, run: RunConfig, dataset: Dataset, folder: RunFolder | None, on_epoch: Callbacks, report: Reporter
-    ) -> None:
-        callbacks = [on_epoch] if callable(on_epoch) else list(on_epoch)
-
-        def after_epoch(epoch: int, metrics: Mapping[str, float]) -> None:
-            report.epoch(epoch, metrics)
-            for callback in callbacks:
-                callback(epoch, metrics)
-
-        report("splitting", 0, 0)
-        task = Task.of(dataset)
-        fit = Fit(run, task, folder, after_epoch)
-        self._progressed = fit(report)
-        trained = None if fit.model.state_from_events else fit.model.state.release()
-        self._final, model = None, fit.model
-        if run.train.final:
-            model, self._final = fit_final(run, task, self._progressed.best_epoch, folder, report)
-        self._take_up(run, OnlineModel(model, dataset), fit.model, trained)
-        self._task, self._record = task, None
-        self.folder = None if folder is None else folder.path
-
-    def _take_up(
-        self, run: RunConfig, online: OnlineModel, evaluated: TemporalModel, trained: Snapshot | None
-    ) -> None:
-        self._run, self._online, self._measured, self._trained = run, online, evaluated, trained
-        self._recent = {}
 
     def evaluate(
         self,
@@ -209,21 +178,19 @@ class LinkPredictor:
         With `events`, on those: events that follow everything known, each asked about before it is taken in. The
         model and its state stay as they are. Settings are those of evaluation: `negatives`, `candidates`, ...
         """
-        run = self._evaluated_as(protocol, head, settings)
-        online = self._fitted(self._online)
+        fitted, run = self.fitted, self._evaluated_as(protocol, head, settings)
         with _shown(progress) as report:
             if events is not None:
-                arrival = self._arrival(events, "refuse")
-                return Results(measured_ahead(run, online, arrival, report))
-            if run == self.run and self._record is not None:
-                return Results(self._record)
-            record = self._measure(run, report)
-        if run == self.run:
-            self._record = record
-            if self.folder is not None:
-                write_json(RunFolder(self.folder).record, record)
+                return Results(measured_ahead(run, fitted, self._arrival(events, "refuse"), report))
+            if run == fitted.run and fitted.record is not None:
+                return Results(fitted.record)
+            record = measure_run(run, fitted, report)
+        if run == fitted.run:
+            fitted.record = record
+            if fitted.folder is not None:
+                write_json(RunFolder(fitted.folder).record, record)
         else:
-            record["trained"] = {"protocol": self.run.protocol, "config": self.run.digest}
+            record["trained"] = {"protocol": fitted.run.protocol, "config": fitted.run.digest}
         return Results(record)
 
     def _evaluated_as(self, protocol: str | None, head: str | None, settings: Mapping[str, Any]) -> RunConfig:
@@ -237,17 +204,6 @@ class LinkPredictor:
         if protocol is not None:
             protocol_called(protocol)
         return replace(self.run, protocol=protocol or self.run.protocol).with_overrides(given)
-
-    def _measure(self, run: RunConfig, report: Reporter) -> dict[str, Any]:
-        online, evaluated = self._fitted(self._online), self._fitted(self._measured)
-        if self._task is None:
-            self._task = Task.of(saved.fitted_dataset(self))
-        with online.set_aside():
-            record = measured(run, self._task, evaluated, self._trained, self._progressed, report)
-            evaluated.state.reset()
-        if self._final is not None:
-            record["final"] = self._final
-        return record
 
     def predict(
         self,
@@ -264,7 +220,7 @@ class LinkPredictor:
         back with `probability` and `known` (whether both names have been seen) added. The time is the table's
         own, `at`, or the moment after the last event. With `strict_names` an unknown name is an error.
         """
-        online, asked = self._fitted(self._online), self.module.head_called(head)
+        online, asked = self.fitted.online, self.module.head_called(head)
         given = given_table(pairs, self._column_names, "pairs")
         names = Names(online.stream, strict_names)
         query, known = asked_pairs(given, online.stream, names, moment(at, online.stream))
@@ -284,7 +240,7 @@ class LinkPredictor:
         progress: Shown = False,
     ) -> Table:
         """The k likeliest targets of each node at a time, likeliest first, among all who were a target by then."""
-        online, asked = self._fitted(self._online), self.module.head_called(head)
+        online, asked = self.fitted.online, self.module.head_called(head)
         time, names = moment(at, online.stream), Names(online.stream, strict_names)
         source, target, when = self._column_names
         found: dict[str, list[Any]] = {source: [], target: [], "probability": [], "known": []}
@@ -307,7 +263,7 @@ class LinkPredictor:
         Their table comes back with `surprise` (bits: minus log2 of the chance that the source turns to this
         target), `percentile` (share of recent events that were less surprising) and `known` added.
         """
-        online, asked = self._fitted(self._online), self.module.head_called(head)
+        online, asked = self.fitted.online, self.module.head_called(head)
         given = given_table(events, self._column_names, "events")
         arrival = online.stream.arrival(given.table, given.origin)
         if arrival.skipped:
@@ -320,11 +276,11 @@ class LinkPredictor:
 
     def _recent_surprises(self, head: str, report: Reporter) -> torch.Tensor:
         """Those of the latest events, worked out again when as many new ones have come."""
-        online = self._fitted(self._online)
-        bits, after = self._recent.get(head, (None, 0))
+        online = self.fitted.online
+        bits, after = self.fitted.recent.get(head, (None, 0))
         if bits is None or online.stream.num_events - after >= len(bits):
             bits = recent_surprises(online, head, report)
-            self._recent[head] = (bits, online.stream.num_events)
+            self.fitted.recent[head] = (bits, online.stream.num_events)
         return bits
 
     def observe(self, events: Any, *, late: Late = "refuse", progress: Shown = False) -> LinkPredictor:
@@ -332,14 +288,14 @@ class LinkPredictor:
 
         `late` says what happens to events older than the newest one known: `refuse`, `drop`, or `now`.
         """
-        online = self._fitted(self._online)
+        online = self.fitted.online
         with _shown(progress) as report:
             online.observe(self._arrival(events, late), report)
         return self
 
     def _arrival(self, events: Any, late: Late) -> Arrival:
         given = given_table(events, self._column_names, "events")
-        return self._fitted(self._online).stream.arrival(given.table, given.origin, late)
+        return self.fitted.online.stream.arrival(given.table, given.origin, late)
 
     def embed(
         self, nodes: Any = None, at: Any = None, *, head: str | None = None, progress: Shown = False
@@ -348,7 +304,7 @@ class LinkPredictor:
 
         The vectors are the same for every head.
         """
-        online = self._fitted(self._online)
+        online = self.fitted.online
         self.module.head_called(head)
         time, names = moment(at, online.stream), Names(online.stream, strict=True)
         if nodes is None:
@@ -365,32 +321,20 @@ class LinkPredictor:
         Without a folder it is written where it came from. Without `history` the events are left out; the stream
         then has to be given again when it is opened.
         """
-        target = self.folder if folder is None else Path(folder)
+        target = self.fitted.folder if folder is None else Path(folder)
         if target is None:
             raise DsrdError("save: this model came from no folder; say where to save it")
-        return saved.save(self, RunFolder(target), history=history, overwrite=overwrite)
-
-    @classmethod
-    def open(
-        cls, folder: str | Path, stream: Any = None, *, data_dir: str | Path | None = None
-    ) -> LinkPredictor:
-        """Take up a saved run. `stream` is needed for one that was saved without its events."""
-        return saved.opened(cls, RunFolder(Path(folder)), stream, data_dir)
+        return self.fitted.write(RunFolder(target), history=history, overwrite=overwrite)
 
     @property
     def _column_names(self) -> tuple[str, str, str]:
-        columns = self._fitted(self._online).stream.columns
+        columns = self.fitted.online.stream.columns
         return columns.source, columns.target, columns.time
 
     def _early_note(self, time: NDArray[np.float64]) -> list[str]:
         """Weights cannot forget: a question about the time of training is answered by what came after."""
-        early = int((time <= saved.trained_until(self)).sum()) if self.module.num_parameters else 0
+        early = int((time <= self.fitted.trained_until()).sum()) if self.module.num_parameters else 0
         return [f"{early:,} questions lie in the time of training: the weights know what came after"] if early else []
-
-    def _fitted(self, value: Any) -> Any:
-        if self._online is None or value is None:
-            raise DsrdError("this model is not fitted; call fit(stream) or dsrd.open(folder) first")
-        return value
 
 
 _DEFAULTS = {"model": DEFAULT, "preset": "published", "protocol": None, "seed": 0}
@@ -406,10 +350,26 @@ def _shown(progress: Shown) -> Iterator[Reporter]:
             yield report
 
 
-def _clock_note(run: RunConfig, dataset: Dataset) -> list[str]:
-    from dsrd.models import model_class
+def open_run(folder: str | Path, stream: Any = None, *, data_dir: str | Path | None = None) -> LinkPredictor:
+    """Take up a run that was trained into a folder or saved there.
 
-    unit = dataset.clock_unit
-    if unit is None or model_class(run.model).any_clock:
-        return []
-    return [f"times look like {unit} since 1970: {run.model} was made for seconds, and depends on the unit"]
+    `stream` is needed for a run that was saved without its events.
+    """
+    fitted = opened(RunFolder(Path(folder)), stream, data_dir)
+    model = LinkPredictor(**_params_of(fitted.run))
+    model._fitted = fitted
+    return model
+
+
+def _params_of(run: RunConfig) -> dict[str, Any]:
+    """What the constructor would have to be given for this run."""
+    usual = configured(RunConfig(dataset="", model=run.model, preset=run.preset), {})
+    changed = {
+        f"{part}__{name}": value
+        for part in ("train", "evaluate")
+        for name, value in vars(getattr(run, part)).items()
+        if value != getattr(getattr(usual, part), name)
+    }
+    own = {f"model__{name}": value for name, value in run.model_args.items()}
+    fixed = {"model": run.model, "preset": run.preset, "protocol": run.protocol, "seed": run.seed}
+    return {**fixed, **changed, **own}

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dsrd.config import RunConfig
 from dsrd.data.dataset import Dataset
-from dsrd.data.read import load, load_with
+from dsrd.data.read import load_with
 from dsrd.errors import DsrdError
 from dsrd.evaluate.evaluator import Task, to_end_of_training
 from dsrd.evaluate.protocol import protocol
@@ -84,7 +84,7 @@ class Fitted:
         """The time of the last event that the weights have learned from, or a bound on it."""
         events = self.online.stream.dataset().events[: self.extent.events]
         share = 1.0 if self.final is not None else 0.7
-        return float(events.time.quantile(share)) if len(events) < 1_000_000 else float(events.time[int(share * (len(events) - 1))])
+        return float(events.time[int(share * (len(events) - 1))])
 
     def write(self, folder: RunFolder, *, history: bool, overwrite: bool) -> Path:
         """Save the run; a folder that holds it already is brought up to date."""
@@ -96,7 +96,7 @@ class Fitted:
             raise DsrdError(f"{path}: is not empty and not a run; choose another folder")
         if there and self._is_in(folder):
             with folder.held():
-                self._write_now(folder, history)
+                self.write_now(folder, history)
             self.folder = path
             return path
         if there and not overwrite:
@@ -133,7 +133,7 @@ class Fitted:
                     shutil.copyfile(self.folder / name, folder.path / name)
         else:
             self._write_training(folder)
-        self._write_now(folder, history)
+        self.write_now(folder, history)
 
     def _write_training(self, folder: RunFolder) -> None:
         note = {
@@ -155,7 +155,7 @@ class Fitted:
             checkpoint.save(folder.final, {"weights": self.online.model.state_dict()}, {**note, **self.final})
         folder.log(self.progressed.history)
 
-    def _write_now(self, folder: RunFolder, history: bool) -> None:
+    def write_now(self, folder: RunFolder, history: bool) -> None:
         """What changes as the stream goes on. The events first: a state that lags behind them catches up."""
         if self.record is not None:
             write_json(folder.record, self.record)
@@ -172,9 +172,8 @@ def opened(folder: RunFolder, stream: Any = None, data_dir: str | Path | None = 
     run = folder.config()
     dataset = _history_of(folder, run, stream, data_dir)
     run = replace(run, dataset=dataset.name)
-    with checkpoint_faults(folder.best):
-        note = checkpoint.note(folder.best)
-        extent = Extent(note.get("events", len(dataset.events)), note["graph"]["num_nodes"], note["data"])
+    note = _note(folder)
+    extent = Extent(note.get("events", len(dataset.events)), note["graph"]["num_nodes"], note["data"])
     model = folder.load_model(run)
     evaluated, final = model, None
     if run.train.final and folder.final.exists():
@@ -197,22 +196,28 @@ def opened(folder: RunFolder, stream: Any = None, data_dir: str | Path | None = 
 def _history_of(folder: RunFolder, run: RunConfig, stream: Any, data_dir: str | Path | None) -> Dataset:
     if folder.has_history:
         held = folder.history()
-        if stream is not None and load_with(stream, run.data, data_dir).digest != held.digest:
+        if stream is not None and load_with(stream, run.data, data_dir=data_dir).digest != held.digest:
             raise DsrdError(f"{folder.path}: holds its own events; leave the stream out, and observe what follows")
         return held
     try:
-        given = load_with(run.dataset if stream is None else stream, run.data, data_dir)
+        given = load_with(run.dataset if stream is None else stream, run.data, data_dir=data_dir)
     except DsrdError as error:
         if stream is not None:
             raise
         raise DsrdError(f"{folder.path}: was saved without its events; give the stream too ({error})") from error
-    trained = folder.trained_on()
-    if given.digest != trained:
-        with checkpoint_faults(folder.best):
-            note = checkpoint.note(folder.best)
-        known = given.head(note.get("events", 0), note["graph"]["num_nodes"])
-        check_data(folder.best, trained, known)  # a stream that goes on after what was trained on is welcome
-    return given
+    note = _note(folder)
+    continued = given.continuing(note.get("events", len(given.events)), note["graph"]["num_nodes"], note["data"])
+    if continued is None:
+        check_data(folder.best, note["data"], given)
+    return given if continued is None else continued
+
+
+def _note(folder: RunFolder) -> dict[str, Any]:
+    """What the best checkpoint says of itself; `events` is missing in those of earlier versions."""
+    with checkpoint_faults(folder.best):
+        note = checkpoint.note(folder.best)
+        note["data"], note["graph"]["num_nodes"]
+        return note
 
 
 def same_stream(folder: RunFolder, given: Dataset, tell: Callable[[str], None]) -> Dataset:
@@ -221,14 +226,11 @@ def same_stream(folder: RunFolder, given: Dataset, tell: Callable[[str], None]) 
         return given
     held = folder.history()
     if folder.best.exists():
-        note = checkpoint.note(folder.best)
+        note = _note(folder)
         held = held.head(note.get("events", len(held.events)), note["graph"]["num_nodes"])
-    if not given.begins_with(held):
+    if given.continuing(len(held.events), held.num_nodes, held.digest) is None:
         check_data(folder.path, held.digest, given)
-        raise DsrdError(f"{folder.path}: was trained on other data than '{given.name}'; choose another folder")
     more = len(given.events) - len(held.events)
     if more:
         tell(f"{more:,} events follow those that the run in {folder.path} is trained on; update it with them")
     return held
-
-

@@ -36,6 +36,17 @@ def write_dataset(dataset: Dataset, folder: Path, compressed: bool = False) -> N
     _write(folder / EVENTS, _event_columns(dataset), _metadata(dataset), compressed)
 
 
+def is_dataset(folder: Path) -> bool:
+    """Whether a folder holds what `write_dataset` writes."""
+    return (folder / EVENTS).exists() and (folder / NODES).exists()
+
+
+def count_events(folder: Path) -> int:
+    """How many events a folder holds, told without reading them."""
+    with closing(pa.memory_map(str(folder / EVENTS), "r")) as file:
+        return int(json.loads(pa.ipc.open_file(file).schema.metadata[b"dsrd"])["num_events"])
+
+
 def read_dataset(folder: Path, mapped: bool) -> Dataset:
     """What `write_dataset` wrote. Mapped: nothing is copied, so the tensors must not be written to, and the files
     not replaced while they are in use (Windows refuses it). Not mapped: all of it in memory.

@@ -15,7 +15,7 @@ import torch
 
 from dsrd.config import DataConfig
 from dsrd.data import dyglib
-from dsrd.data.dataset import Dataset
+from dsrd.data.dataset import Dataset, Names
 from dsrd.data.parse import Origin
 from dsrd.data.tabular import METADATA, from_table, needed, require, written_columns
 from dsrd.errors import DsrdError
@@ -95,7 +95,7 @@ def is_pyg(data: Any) -> bool:
 
 
 def from_pyg(data: Any, *, name: str = "pyg", bipartite: bool = False) -> Dataset:
-    """A data set from a `torch_geometric.data.TemporalData`; its node ids start at 0, ours at 1."""
+    """A data set from a `torch_geometric.data.TemporalData`; its node ids, from 0, are the names here."""
     order = torch.argsort(data.t, stable=True)
     message, label = data.msg if "msg" in data else None, data.y if "y" in data else None
     edge_x = None
@@ -109,6 +109,7 @@ def from_pyg(data: Any, *, name: str = "pyg", bipartite: bool = False) -> Datase
         data.t[order].numpy(),
         edge_x=edge_x,
         label=None if label is None else label[order].reshape(-1).numpy(),
+        names=Names(["", *map(str, range(int(torch.cat([data.src, data.dst]).max()) + 1))]),
         bipartite=bipartite,
     )
 

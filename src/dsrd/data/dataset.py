@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
@@ -109,6 +109,22 @@ class Names:
             found.update(dict.fromkeys(lower[each] for each in close))
         return list(found)[:MOST_SUGGESTED]
 
+    def with_more(self, added: Sequence[tuple[str, bool]]) -> Names:
+        """With (name, is a target) of further nodes behind these.
+
+        >>> Names(["", "ann"]).with_more([("bob", False)]).id("bob")
+        2
+        """
+        more = pa.array([name for name, _ in added], pa.string())
+        array = pa.concat_arrays([self.array.cast(pa.string()), more])
+        if self.is_target is None:
+            return Names(array)
+        return Names(array, np.concatenate([self.is_target, np.array([target for _, target in added], np.bool_)]))
+
+    def head(self, nodes: int) -> Names:
+        """The names of the first nodes, nobody included."""
+        return Names(self.array.slice(0, nodes), None if self.is_target is None else self.is_target[:nodes])
+
     def _ids(self, target: bool) -> NDArray[np.int64]:
         """The ids of one kind of nodes, without nobody."""
         if self.is_target is None:
@@ -183,6 +199,57 @@ class Dataset:
             return (written.rstrip("0").rstrip(".") if "." in written else written) + "Z"
         return str(int(seconds)) if seconds.is_integer() and abs(seconds) < 2**63 else repr(seconds)
 
+    def head(self, events: int, nodes: int) -> Dataset:
+        """The first so many events and nodes: what the data set was before it went on, digest included.
+
+        >>> data = Dataset.from_arrays("tiny", [1, 2], [2, 3], [0.0, 1.0])
+        >>> data.head(1, 3).digest == Dataset.from_arrays("tiny", [1], [2], [0.0]).digest
+        True
+        """
+        if (events, nodes) == (len(self.events), self.num_nodes):
+            return self
+        first, edge_x, node_x = self.events[:events], self.edge_x[: events + 1], self.node_x[:nodes]
+        label = None if self.label is None else self.label[:events]
+        return replace(
+            self,
+            events=first,
+            edge_x=edge_x,
+            node_x=node_x,
+            label=label,
+            names=None if self.names is None else self.names.head(nodes),
+            digest=digest_of_parts(first, edge_x, node_x, label),
+        )
+
+    def continuing(self, events: int, nodes: int, digest: str) -> Dataset | None:
+        """This data set, if its first events and nodes are those of that digest; otherwise None.
+
+        Readers number the targets of a bipartite stream after all its sources, so that a longer file gives them
+        other ids: they get those they had, and the nodes that came later follow.
+        """
+        if events > len(self.events) or nodes > self.num_nodes:
+            return None
+        if self.head(events, nodes).digest == digest:
+            return self
+        if self.names is None or self.names.is_target is None or self.node_dim:
+            return None
+        renumbered = self._numbered_as_grown(events)
+        return renumbered if renumbered.head(events, nodes).digest == digest else None
+
+    def _numbered_as_grown(self, events: int) -> Dataset:
+        """Ids as if the first events had been read alone: their sources, their targets, then by appearance."""
+        assert self.names is not None and self.names.is_target is not None
+        src, dst, _, _ = self.events.numpy()
+        later = np.stack([src[events:], dst[events:]], axis=1).reshape(-1)
+        order = np.concatenate([[0], np.unique(src[:events]), np.unique(dst[:events]), later])
+        _, first = np.unique(order, return_index=True)
+        old_id = order[np.sort(first)]  # [N], by new id
+        new_id = np.empty_like(old_id)
+        new_id[old_id] = np.arange(len(old_id))
+        names = Names(self.names.array.take(pa.array(old_id)), self.names.is_target[old_id])
+        moved = Events(as_tensor(new_id[src]), as_tensor(new_id[dst]), self.events.time, self.events.id)
+        digest = digest_of_parts(moved, self.edge_x, self.node_x, self.label)
+        return replace(self, events=moved, names=names, digest=digest)
+
     @classmethod
     def from_arrays(
         cls,
@@ -243,6 +310,12 @@ def _features(name: str, kind: str, x: Any, rows: int, at_least: bool = False) -
         row = int((~np.isfinite(matrix)).any(axis=1).argmax())
         raise DsrdError(f"{name}: {kind} features: row {row} has a value that is not a number; repair the row")
     return matrix if matrix.any() else np.zeros((matrix.shape[0], 0), dtype=np.float32)
+
+
+def digest_of_parts(events: Events, edge_x: Tensor, node_x: Tensor, label: Tensor | None) -> str:
+    """The digest of a data set: of its events, features and labels."""
+    labels = None if label is None else label.numpy()
+    return digest_of(*events.numpy()[:3], edge_x.numpy(), node_x.numpy(), labels)
 
 
 def digest_of(*arrays: NDArray[Any] | None) -> str:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dsrd.config import DataConfig
 from dsrd.data import tabular, values
-from dsrd.data.dataset import Dataset, digest_of
+from dsrd.data.dataset import Dataset, digest_of_parts
 from dsrd.data.parse import Origin
 from dsrd.errors import DsrdError, unknown
 from dsrd.events import Events, as_tensor
@@ -84,7 +84,12 @@ class GrowingStream:
         return [] if self._names is None else self._names.suggestions(name, target=target)
 
     def _side(self, target: bool) -> int:
-        return int(target and self.bipartite)
+        return int(target and self._two_kinds)
+
+    @property
+    def _two_kinds(self) -> bool:
+        """Whether a source and a target of one name are two nodes."""
+        return self._names is not None and self._names.is_target is not None
 
     def arrival(self, table: pa.Table, origin: Origin, late: Late = "refuse") -> Arrival:
         """Read a table of later events; the stream stays as it is.
@@ -98,7 +103,8 @@ class GrowingStream:
         time = values.times(table[columns.time], "time", origin, columns.time_format)
         row = np.argsort(time, kind="stable")
         src, dst, known, new_names = self._ids(table, columns, origin, row)
-        skipped = self._known_rows(src[row], dst[row], time[row])
+        edge_x = self._features(table, columns, origin)
+        skipped = self._known_rows(src[row], dst[row], time[row], edge_x[row])
         row = row[skipped:]
         older = time[row] < self.last_time
         if older.any() and late == "refuse":
@@ -116,7 +122,7 @@ class GrowingStream:
         number = np.arange(self.num_events + 1, self.num_events + 1 + len(row))
         return Arrival(
             events=Events.from_numpy(src[row], dst[row], at, number),
-            edge_x=as_tensor(self._features(table, columns, origin)[row]),
+            edge_x=as_tensor(edge_x[row]),
             label=as_tensor(_label(table, columns, origin)[row]),
             row=row,
             known=known[row],
@@ -161,9 +167,9 @@ class GrowingStream:
         if label is not None:
             label = torch.cat([label, *(piece.label for piece in new)])
         names = old.names.with_more(self._spelt) if old.names is not None else None
-        arrays = (*events.numpy()[:3], edge_x.numpy(), node_x.numpy(), None if label is None else label.numpy())
+        digest = digest_of_parts(events, edge_x, node_x, label)
         return replace(
-            old, events=events, edge_x=edge_x, node_x=node_x, label=label, names=names, digest=digest_of(*arrays)
+            old, events=events, edge_x=edge_x, node_x=node_x, label=label, names=names, digest=digest
         )
 
     def _columns_in(self, table: pa.Table) -> DataConfig:
@@ -173,14 +179,17 @@ class GrowingStream:
         wanted = columns.features if self.edge_dim else ()
         return replace(columns, label=columns.label if there else None, features=wanted)
 
-    def _known_rows(self, src: Ids, dst: Ids, time: NDArray[np.float64]) -> int:
+    def _known_rows(
+        self, src: Ids, dst: Ids, time: NDArray[np.float64], edge_x: NDArray[np.float32]
+    ) -> int:
         """How many of the first rows are the stream itself: all of it or nothing."""
         count = self.num_events
         if not count or len(src) < count or time[0] >= self.last_time:
             return 0
-        held = self.dataset().events.numpy()
-        same = all(np.array_equal(new[:count], old) for new, old in zip((src, dst, time), held[:3], strict=True))
-        return count if same else 0
+        held = self.dataset()
+        old = (*held.events.numpy()[:3], held.edge_x.numpy()[1:])
+        new = (src, dst, time, edge_x)
+        return count if all(np.array_equal(a[:count], b) for a, b in zip(new, old, strict=True)) else 0
 
     def _ids(
         self, table: pa.Table, columns: DataConfig, origin: Origin, row: Ids
@@ -190,6 +199,14 @@ class GrowingStream:
             src, dst = (
                 values.integers(table[end], end, origin, least=1) for end in (columns.source, columns.target)
             )
+            most = self.num_nodes + 2 * len(row)  # a state has a row for every id up to the largest one
+            for end, ids in ((columns.source, src), (columns.target, dst)):
+                if len(ids) and ids.max() >= most:
+                    raise origin.error(
+                        f"{end} is {ids.max()}, far above the {self.num_nodes - 1:,} nodes of the stream; "
+                        "number new nodes from there on",
+                        int(ids.argmax()),
+                    )
             return src, dst, (src < self.num_nodes) & (dst < self.num_nodes), ()
         sides = []
         for end, column, target in (("source", columns.source, False), ("target", columns.target, True)):
@@ -207,11 +224,11 @@ class GrowingStream:
                 (dst_code[at], dst_names, dst_ids, True),
             ):
                 if not ids[code]:
-                    ids[code] = new.setdefault((names[code], target and self.bipartite), first + len(new))
+                    ids[code] = new.setdefault((names[code], target and self._two_kinds), first + len(new))
         return src_ids[src_code], dst_ids[dst_code], known, tuple(new)
 
     def _features(self, table: pa.Table, columns: DataConfig, origin: Origin) -> NDArray[np.float32]:
-        names = columns.feature_names(table.column_names) if self.edge_dim else []
+        names = tabular.feature_names(columns, table.column_names) if self.edge_dim else []
         if len(names) != self.edge_dim:
             raise origin.error(
                 f"{len(names)} columns of features ({', '.join(names)}) where the stream has {self.edge_dim}; "
@@ -227,5 +244,3 @@ def _label(table: pa.Table, columns: DataConfig, origin: Origin) -> NDArray[np.f
     if columns.label is None:
         return np.full(len(table), np.nan, dtype=np.float32)
     return values.numbers(table[columns.label], "label", origin).astype(np.float32)
-
-

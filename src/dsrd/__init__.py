@@ -23,25 +23,17 @@ if TYPE_CHECKING:
     from dsrd.data.dataset import Dataset
     from dsrd.data.read import load
     from dsrd.data.split import split
-    from dsrd.data.synthetic import SynthConfig
-    from dsrd.data.synthetic import synth
+    from dsrd.data.synthetic import SynthConfig, synth
     from dsrd.errors import DsrdError
     from dsrd.estimator import LinkPredictor
     from dsrd.estimator import open_run as open
     from dsrd.evaluate import metrics
     from dsrd.evaluate.evaluator import Task
     from dsrd.evaluate.evaluator import evaluate as evaluate_model
-    from dsrd.events import Events
-    from dsrd.events import Neighbors
-    from dsrd.events import Query
+    from dsrd.events import Events, Neighbors, Query
     from dsrd.graph.negatives import negatives
-    from dsrd.graph.past import Live
-    from dsrd.graph.past import Past
-    from dsrd.models import GraphSpec
-    from dsrd.models import NodeEncoder
-    from dsrd.models import State
-    from dsrd.models import TemporalModel
-    from dsrd.models import create
+    from dsrd.graph.past import Live, Past
+    from dsrd.models import GraphSpec, NodeEncoder, State, TemporalModel, create
     from dsrd.models import names as model_names
     from dsrd.results import Results
     from dsrd.tables import Table

@@ -41,7 +41,9 @@ class Names:
             return []
         first = next(iter(self._new))
         more = f" and {len(self._new) - 1} more" if len(self._new) > 1 else ""
-        return [f"never seen before: '{first}'{more}{self._hint(first, False)}; scored as new nodes without a past"]
+        return [
+            f"never seen before: '{first}'{more}{self._hint(first, False)}; scored as new nodes without a past"
+        ]
 
     def _hint(self, name: str, target: bool) -> str:
         near = self._stream.suggestions(name, target=target)

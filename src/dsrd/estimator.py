@@ -267,7 +267,9 @@ class LinkPredictor:
         given = given_table(events, self._column_names, "events")
         arrival = online.stream.arrival(given.table, given.origin)
         if arrival.skipped:
-            raise given.origin.error(f"the first {arrival.skipped:,} events are known already; give those that follow")
+            raise given.origin.error(
+                f"the first {arrival.skipped:,} events are known already; give those that follow"
+            )
         with _shown(progress) as report:
             bits, recent = surprises(online, arrival, asked, report), self._recent_surprises(asked, report)
         back = np.argsort(arrival.row)  # events are in the order of time, the table in its own
@@ -288,9 +290,15 @@ class LinkPredictor:
 
         `late` says what happens to events older than the newest one known: `refuse`, `drop`, or `now`.
         """
-        online = self.fitted.online
+        arrival = self._arrival(events, late)
         with _shown(progress) as report:
-            online.observe(self._arrival(events, late), report)
+            if arrival.skipped:
+                report.note(f"{arrival.skipped:,} events were known already")
+            if arrival.late:
+                report.note(
+                    f"{arrival.late:,} late events {'left out' if late == 'drop' else 'taken as happening now'}"
+                )
+            self.fitted.online.observe(arrival, report)
         return self
 
     def _arrival(self, events: Any, late: Late) -> Arrival:
@@ -334,7 +342,9 @@ class LinkPredictor:
     def _early_note(self, time: NDArray[np.float64]) -> list[str]:
         """Weights cannot forget: a question about the time of training is answered by what came after."""
         early = int((time <= self.fitted.trained_until()).sum()) if self.module.num_parameters else 0
-        return [f"{early:,} questions lie in the time of training: the weights know what came after"] if early else []
+        return (
+            [f"{early:,} questions lie in the time of training: the weights know what came after"] if early else []
+        )
 
 
 _DEFAULTS = {"model": DEFAULT, "preset": "published", "protocol": None, "seed": 0}

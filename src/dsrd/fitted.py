@@ -123,7 +123,9 @@ class Fitted:
             return False
         weights = checkpoint.load(folder.best, only=("weights",))[0].get("weights", {})
         mine = self.evaluated.state_dict()
-        return weights.keys() == mine.keys() and all(bool((weights[name] == mine[name].cpu()).all()) for name in mine)
+        return weights.keys() == mine.keys() and all(
+            bool((weights[name] == mine[name].cpu()).all()) for name in mine
+        )
 
     def _write_all(self, folder: RunFolder, history: bool) -> None:
         write_json(folder.settings, self.run.to_dict())
@@ -177,7 +179,11 @@ def opened(folder: RunFolder, stream: Any = None, data_dir: str | Path | None = 
     model = folder.load_model(run)
     evaluated, final = model, None
     if run.train.final and folder.final.exists():
-        final = {key: value for key, value in checkpoint.note(folder.final).items() if key in ("epochs", "events", "losses")}
+        final = {
+            key: value
+            for key, value in checkpoint.note(folder.final).items()
+            if key in ("epochs", "events", "losses")
+        }
         model = folder.load_model(run, final=True)
     state, recent, holds = folder.read_now() if folder.has_history else (None, {}, 0)
     return Fitted(

@@ -75,7 +75,7 @@ class OnlineModel:
 
     @contextmanager
     def set_aside(self) -> Iterator[TemporalModel]:
-        """The model for other work inside the block; afterwards its state is, or is made, that of the end again."""
+        """The model for other work inside the block; its state of the end is kept, or made again when needed."""
         state, held = self.model.state, self._holds
         keep = held is not None and (not self.model.state_from_events or state.nbytes() < KEPT_BYTES)
         kept = state.snapshot() if keep else None
@@ -185,7 +185,7 @@ class OnlineModel:
 
     def _embedded(self, model: TemporalModel, node: Tensor, at: float) -> Tensor:
         found, past = [], self.past
-        for rows in node.split(AT_ONCE):
+        for rows in torch.split(node, AT_ONCE):
             moment = torch.full(rows.shape, at, dtype=torch.float64, device=model.device)
             found.append(model.embed(rows.to(model.device), moment, past).float().cpu())
         return torch.cat(found)

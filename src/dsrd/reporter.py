@@ -253,11 +253,6 @@ def _duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def bar() -> Reporter:
-    """The reporter of a command."""
-    return Reporter()
-
-
 @contextmanager
 def download_bar(name: str) -> Iterator[Callable[[int, int | None], None]]:
     """Progress of a download in bytes, called with (there, expected)."""

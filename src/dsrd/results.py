@@ -38,7 +38,9 @@ class Results:
     @property
     def title(self) -> str:
         what = self.record.get("measured_on", "test")
-        return f"{self.record['dataset']}: {what}, {self.record['protocol']}, AP / AUC in percent, mean over batches"
+        return (
+            f"{self.record['dataset']}: {what}, {self.record['protocol']}, AP / AUC in percent, mean over batches"
+        )
 
     @property
     def rows(self) -> Rows:
@@ -52,6 +54,16 @@ class Results:
     def verdict(self) -> str:
         """One sentence: how much the model adds to the best rule, by which metric; empty without rules."""
         return verdict(self.record)
+
+    @property
+    def remarks(self) -> list[str]:
+        """What stands below the table: which rules were the best, and the verdict."""
+        chosen: dict[str, list[str]] = {}
+        for kind, figures in best_rule(self.record).get("transductive", {}).items():
+            chosen.setdefault(figures["rule"], []).append(kind)
+        named = ", ".join(f"{rule} ({', '.join(kinds)})" for rule, kinds in chosen.items())
+        remarks = [f"{BEST_RULE}, chosen on validation: {named}"] if named else []
+        return [*remarks, *([self.verdict] if self.verdict else [])]
 
     def table(self) -> Table:
         """The table as it prints."""
@@ -72,20 +84,21 @@ class Results:
 
     def __str__(self) -> str:
         columns, lines = cells(self.rows)
-        widths = [max(len(str(row[i] or "-")) for row in (columns, *lines)) for i in range(len(columns))]
+        table = [columns, *([cell or "-" for cell in line] for line in lines)]
+        widths = [max(len(row[i]) for row in table) for i in range(len(columns))]
         text = [self.title]
-        for row in (columns, *lines):
+        for row in table:
             padded = (
-                str(cell or "-").ljust(width) if i < 2 else str(cell or "-").rjust(width)
+                cell.ljust(width) if i < 2 else cell.rjust(width)
                 for i, (cell, width) in enumerate(zip(row, widths, strict=True))
             )
             text.append("  ".join(padded).rstrip())
-        return "\n".join([*text, *([self.verdict] if self.verdict else [])])
+        return "\n".join([*text, *self.remarks])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        below = f"<p>{html.escape(self.verdict)}</p>" if self.verdict else ""
+        below = "".join(f"<p>{html.escape(remark)}</p>" for remark in self.remarks)
         return f"<p>{html.escape(self.title)}</p>{self.table()._repr_html_()}{below}"
 
 
@@ -157,9 +170,8 @@ def cells(rows: Rows) -> tuple[list[str], list[list[str | None]]]:
 
 
 def _both(values: Mapping[str, Any], first: str, second: str) -> str | None:
-    """Two figures in one cell, and the rule they are of; none where there were no events to measure on."""
+    """Two figures in one cell; none where there were no events to measure on."""
     shown = [values.get(first), values.get(second)]
     if None in shown:
         return None
-    rule = f"{values['rule']} " if "rule" in values else ""
-    return rule + " / ".join(f"{value:.2f}" for value in shown)
+    return " / ".join(f"{value:.2f}" for value in shown)

@@ -56,7 +56,8 @@ def percentiles(bits: Tensor, recent: Tensor) -> NDArray[np.float64]:
     [62.5, 100.0]
     """
     below, upto = (
-        torch.searchsorted(recent.sort().values, bits.contiguous(), right=right).double() for right in (False, True)
+        torch.searchsorted(recent.sort().values, bits.contiguous(), right=right).double()
+        for right in (False, True)
     )
     return (50 * (below + upto) / max(len(recent), 1)).numpy()
 

@@ -103,7 +103,10 @@ class Table:
         rows = [[_shown(value) for value in row.values()] for row in shown.to_pylist()]
         if len(self) > MOST_ROWS:
             rows.append(["..." for _ in self.columns])
-            rows += [[_shown(value) for value in row.values()] for row in self._table.slice(len(self) - half).to_pylist()]
+            rows += [
+                [_shown(value) for value in row.values()]
+                for row in self._table.slice(len(self) - half).to_pylist()
+            ]
         return rows
 
 
@@ -194,8 +197,8 @@ def _arrow(data: Any, origin: Origin) -> pa.Table:
         table = pa.table(data)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise origin.error(
-            f"cannot be read as a table ({str(error).splitlines()[0]}); give a pandas, polars or pyarrow table, the "
-            "path of a file, or a list of tuples"
+            f"cannot be read as a table ({str(error).splitlines()[0]}); give a pandas, polars or pyarrow table, "
+            "the path of a file, or a list of tuples"
         ) from error
     _refuse_twice(table.column_names, origin)
     return table

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from dsrd.cli import options, show
-from dsrd.config import RunConfig
 from dsrd.errors import DsrdError
+from dsrd.reporter import Reporter
 
 EXAMPLES = options.examples("dsrd bench speed --dataset synth:events=5000 --repeats 3")
 
@@ -24,7 +25,7 @@ def _group() -> None:
 def speed(
     dataset: options.DatasetName,
     model: options.ModelName = None,
-    protocol: options.Protocol = "dyglib",
+    protocol: options.Protocol = None,
     preset: options.Preset = "published",
     batches: Annotated[int, typer.Option("--batches", metavar="N", help="Time only so many; 0: all.")] = 0,
     repeats: Annotated[int, typer.Option("--repeats", metavar="N", help="Epochs; the median counts.")] = 1,
@@ -37,19 +38,23 @@ def speed(
 
     The stream is the one the model is meant for; one thread is used unless told otherwise.
     """
-    from dsrd.bench import run as runner
     from dsrd.bench.speed import speed as measured
+    from dsrd.data.read import load_with
+    from dsrd.estimator import LinkPredictor
+    from dsrd.evaluate.evaluator import Task
     from dsrd.models import DEFAULT
 
     options.use_threads(threads)
     for option, value, least in (("--batches", batches, 0), ("--repeats", repeats, 1)):
         if value < least:
             raise DsrdError(f"{option} {value}: give {least} or more")
-    run = RunConfig(dataset=dataset, model=model or DEFAULT, preset=preset, protocol=protocol)
-    run = options.with_settings(run, options.settings(set_))
-    with show.bar() as progress:
-        _, task = runner.prepare(run, data_dir, progress)
-        found = measured(run, task, batches=batches, repeats=repeats, progress=progress)
+    given = options.keywords(options.settings(set_))
+    estimator = LinkPredictor(model or DEFAULT, preset=preset, protocol=protocol, **given)
+    with Reporter() as progress:
+        progress(f"reading {Path(dataset).name}", 0, 0)
+        stream = load_with(dataset, data_dir=data_dir)
+        run = estimator.run_for(stream)
+        found = measured(run, Task.of(stream), batches=batches, repeats=repeats, progress=progress)
     if json:
         show.as_json(found)
         return

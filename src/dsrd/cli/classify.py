@@ -13,6 +13,7 @@ from dsrd.cli import options, show
 from dsrd.config import overridden
 from dsrd.errors import DsrdError, unknown
 from dsrd.files import require_writable
+from dsrd.reporter import Progress, Reporter
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -96,7 +97,7 @@ def classify(
     file = None if results == NO_FILE else Path(results) if results else folder.parent / "results.jsonl"
     if file is not None:
         require_writable(file)
-    with show.bar() as progress:
+    with Reporter() as progress:
         opened, task = runner.prepare(run, data_dir, progress)
         show.note(*opened.dataset.notes)
         classes = _classes(run, opened.dataset, ask, labels, data_dir)
@@ -152,7 +153,7 @@ def _measured(
     mode: str,
     config: HeadConfig,
     seed: int,
-    progress: show.Report,
+    progress: Progress,
 ) -> Record:
     from dsrd.bench import records
     from dsrd.data.dataset import digest_of_tensors
@@ -192,7 +193,7 @@ def _fitted(
     mode: str,
     config: HeadConfig,
     seed: int,
-    progress: show.Report,
+    progress: Progress,
 ) -> tuple[Fitted, dict[str, Any]]:
     """The head, and how long its parts took."""
     from dsrd.evaluate.protocol import protocol

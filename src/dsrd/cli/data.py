@@ -13,6 +13,7 @@ import typer
 from dsrd.cli import options, show
 from dsrd.config import DataConfig, overridden
 from dsrd.errors import DsrdError
+from dsrd.reporter import Progress, Reporter, download_bar
 
 if TYPE_CHECKING:
     from dsrd.data.dataset import Dataset
@@ -69,7 +70,7 @@ def describe(
     from dsrd.data import catalog
     from dsrd.data.describe import describe as described
 
-    with show.bar() as progress:
+    with Reporter() as progress:
         dataset = _read(name, data, data_dir, progress)
         progress("counting", 0, 0)
         found = described(dataset)
@@ -102,7 +103,7 @@ def audit(
     """
     from dsrd.evaluate.audit import audit as audited
 
-    with show.bar() as progress:
+    with Reporter() as progress:
         dataset = _read(name, data, data_dir, progress)
         try:
             found = audited(dataset.name, dataset.events, order=order, progress=progress)  # type: ignore[arg-type]
@@ -149,7 +150,7 @@ def convert(
     from dsrd.data.convert import check_target, write
 
     check_target(out)
-    with show.bar() as progress:
+    with Reporter() as progress:
         dataset = _read(name, data, data_dir, progress)
         progress(f"writing {out.name}", 0, 0)
         notes = (*dataset.notes, *write(dataset, out))
@@ -180,7 +181,7 @@ def fetch(
     from dsrd.data.read import data_folders
 
     what = name if "://" in name else catalog.find(name)
-    with show.download_bar(name) as progress:
+    with download_bar(name) as progress:
         place = fetched(what, to or data_folders(data_dir)[0], sha256=sha256, progress=progress)
     if json:
         show.as_json({"path": str(place)})
@@ -212,7 +213,7 @@ def synth(
 
     law = overridden(SynthConfig(), options.settings(set_))
     check_target(out)
-    with show.bar() as progress:
+    with Reporter() as progress:
         progress(f"drawing {law.events:,} events", 0, 0)
         dataset = drawn(law)
         progress(f"writing {out.name}", 0, 0)
@@ -221,7 +222,7 @@ def synth(
     _written(out, len(dataset.events), (*notes, f"drawn with {settings}"), json)
 
 
-def _read(name: str, config: DataConfig, data_dir: Path | None, progress: show.Report) -> Dataset:
+def _read(name: str, config: DataConfig, data_dir: Path | None, progress: Progress) -> Dataset:
     from dsrd.data.read import load_with
 
     progress(f"reading {Path(name).name}", 0, 0)

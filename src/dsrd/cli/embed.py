@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from dsrd.cli import options, show
-from dsrd.cli.predict import At, moment, warn_early
+from dsrd.cli.predict import At
 from dsrd.files import require_writable
+from dsrd.reporter import Reporter
 
 EXAMPLES = options.examples(
     "dsrd embed runs/first --out nodes.parquet",
@@ -35,25 +35,18 @@ def embed(
     Each vector is made from what came before that time. A .parquet file has a column node, with the names of the
     stream, and e0, e1, ...; a .npy file has a row per node id, row 0 being nobody.
     """
-    from dsrd.bench import embed as embedding
-    from dsrd.bench import run as runner
-    from dsrd.train.fit import RunFolder, load_model
+    from dsrd.estimator import open_run
+    from dsrd.vectors import check_target, write
 
     options.use_threads(threads)
-    stored = RunFolder(folder).config()
-    embedding.check_target(out)
+    check_target(out)
     require_writable(out)
-    at = moment(time)
-    with show.bar() as progress:
-        opened, task = runner.prepare(replace(stored, dataset=dataset or stored.dataset), data_dir, progress)
-        model = load_model(RunFolder(folder), stored, task)
-        if at is not None:
-            warn_early(model, task, at)
-        vectors = embedding.embed(model, task, at, stored.evaluate.batch_size, progress)
-        progress(f"writing {out.name}", 0, 0)
-        embedding.write(out, vectors, opened.dataset)
-    nodes, width = len(vectors) - 1, vectors.shape[1]
+    with Reporter() as report:
+        model = open_run(folder, dataset, data_dir=data_dir)
+        vectors = model.embed(at=time, progress=report)
+        report(f"writing {out.name}", 0, 0)
+        write(out, vectors, model.nodes)
     if json:
-        show.as_json({"nodes": nodes, "dim": width, "out": str(out)})
+        show.as_json({"nodes": len(vectors), "dim": vectors.shape[1], "out": str(out)})
     else:
-        show.note(f"{out}: {nodes:,} nodes, {width} numbers each")
+        show.note(f"{out}: {len(vectors):,} nodes, {vectors.shape[1]} numbers each")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +11,17 @@ EXAMPLES = options.examples("dsrd inspect runs/first", "dsrd inspect runs/first 
 CURVE = {"epoch": "epoch", "loss": "loss", "val_ap": "val AP", "val_auc": "val AUC", "seconds": "seconds"}
 
 
-def inspect(
-    folder: options.RunPath,
-    dataset: options.SameData = None,
-    json: options.Json = False,
-    data_dir: options.DataDir = None,
-) -> None:
+def inspect(folder: options.RunPath, json: options.Json = False) -> None:
     """Show what a run has learned: constants, sizes, curve.
 
     The constants are those of the best epoch so far, in words and numbers a person can read; times are in the
     stream's clock. Also works while the run is still training.
     """
-    found = _inspected(folder, dataset, data_dir)
+    found = _inspected(folder)
     if json:
         show.as_json(found)
         return
-    sizes = ("model", "preset", "dataset", "parameters", "heads", "epochs", "best_epoch", "complete")
+    sizes = ("model", "preset", "dataset", "events", "parameters", "heads", "epochs", "best_epoch", "complete")
     show.figures(found["run"], {key: found[key] for key in sizes})
     if found["learned"]:
         show.figures("learned", _readable(found["learned"]))
@@ -37,35 +31,28 @@ def inspect(
     show.table("learning curve", [*CURVE.values(), ""], [_point(line, found) for line in found["curve"]])
 
 
-def _inspected(folder: Path, dataset: str | None, data_dir: Path | None) -> dict[str, Any]:
-    from dsrd.bench import run as runner
-    from dsrd.train.fit import RunFolder, load_model
+def _inspected(folder: Path) -> dict[str, Any]:
+    from dsrd.train import checkpoint
+    from dsrd.train.run_folder import RunFolder
 
-    trained = RunFolder(folder)
-    stored = trained.config()
-    with show.bar() as progress:
-        opened, task = runner.prepare(replace(stored, dataset=dataset or stored.dataset), data_dir, progress)
-        model = load_model(trained, stored, task)
-    progressed, state = trained.progressed(), model.state
-    fields = {
-        name: {
-            "shape": list(state[name].shape),
-            "bytes": state[name].numel() * state[name].element_size(),
-        }
-        for name in state.fields
-    }
+    there = RunFolder(folder)
+    run = there.config()
+    model, progressed = there.load_model(run), there.progressed()
+    state = checkpoint.load(there.best, only=("state",))[0].get("state", {})
+    fields = {name: {"shape": list(value.shape), "bytes": value.nbytes} for name, value in state.items()}
     return {
         "run": str(folder),
-        "model": stored.model,
-        "preset": stored.preset,
-        "dataset": opened.dataset.name,
+        "model": run.model,
+        "preset": run.preset,
+        "dataset": run.dataset,
+        "events": there.num_events() if there.has_history else None,
         "parameters": model.num_parameters,
         "heads": list(model.heads),
         "epochs": progressed.epoch,
         "best_epoch": progressed.best_epoch,
-        "complete": trained.record.exists(),
+        "complete": there.record.exists(),
         "learned": model.learned(),
-        "state": {"bytes": state.nbytes(), "fields": fields},
+        "state": {"bytes": sum(each["bytes"] for each in fields.values()), "fields": fields},
         "curve": progressed.history,
     }
 

@@ -12,7 +12,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from dsrd import __version__
-from dsrd.cli import bench, classify, data, demo, embed, inspect, models, predict, runs
+from dsrd.cli import bench, classify, compare, data, demo, embed, inspect, models, predict, runs, stream
+from dsrd.cli.repeated import refuse_repeated
 from dsrd.errors import DsrdError, MachineError
 
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
@@ -35,6 +36,9 @@ app.command("models", epilog=models.EXAMPLES)(models.models)
 app.command("train", epilog=runs.TRAIN_EXAMPLES)(runs.train)
 app.command("evaluate", epilog=runs.EVALUATE_EXAMPLES)(runs.evaluate)
 app.command("predict", epilog=predict.EXAMPLES)(predict.predict)
+app.command("surprise", epilog=stream.SURPRISE_EXAMPLES)(stream.surprise)
+app.command("update", epilog=stream.UPDATE_EXAMPLES)(stream.update)
+app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
 app.command("classify", epilog=classify.EXAMPLES)(classify.classify)
 app.command("embed", epilog=embed.EXAMPLES)(embed.embed)
 app.command("inspect", epilog=inspect.EXAMPLES)(inspect.inspect)
@@ -68,8 +72,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line; every error is one line on standard error unless `--debug` is given."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
+    words = [word for word in given if word != "--debug"]
     try:
-        code = app([word for word in given if word != "--debug"], prog_name="dsrd", standalone_mode=False)
+        refuse_repeated(typer.main.get_command(app), words)
+        code = app(words, prog_name="dsrd", standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:  # whoever read our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import fields
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from dsrd.config import DataConfig, RunConfig, overridden
-from dsrd.errors import DsrdError, unknown
+from dsrd.config import DataConfig, overridden
+from dsrd.errors import DsrdError
 
-RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Folder written by `dsrd train`.")]
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a trained or saved run.")]
 SameData = Annotated[
     str | None,
-    typer.Option("--dataset", "-d", metavar="DATA", help="The stream.", show_default="as trained"),
+    typer.Option(
+        "--dataset", "-d", metavar="DATA", help="The stream, for a run without its events.", show_default=False
+    ),
+]
+Head = Annotated[
+    str | None,
+    typer.Option("--head", metavar="NAME", help="Which question.", show_default="the model's first"),
+]
+OutFile = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", metavar="FILE", help="CSV to write.", show_default="standard output"),
 ]
 DatasetName = Annotated[
     str,
@@ -29,7 +38,12 @@ ModelName = Annotated[
     str | None,
     typer.Option("--model", "-m", metavar="MODEL", help="From `dsrd models`.", show_default="marked there"),
 ]
-Protocol = Annotated[str, typer.Option("--protocol", metavar="NAME", help="dyglib (published) or strict.")]
+Protocol = Annotated[
+    str | None,
+    typer.Option(
+        "--protocol", metavar="NAME", help="dyglib or strict.", show_default="dyglib for benchmarks, else strict"
+    ),
+]
 Preset = Annotated[str, typer.Option("--preset", metavar="NAME", help="published, default, its own.")]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Of weights, dropout, negatives.")]
 DataDir = Annotated[
@@ -63,6 +77,10 @@ Features = Annotated[
         "--features", metavar="COLUMN", help="Features: a name or 'f_*' (repeatable).", show_default=False
     ),
 ]
+TimeFormat = Annotated[
+    str | None,
+    typer.Option("--time-format", metavar="FORMAT", help="Of dates: %d/%m/%Y %H:%M", show_default="ISO"),
+]
 Label = Annotated[
     str | None, typer.Option("--label", metavar="COLUMN", help="Labels of the events.", show_default=False)
 ]
@@ -85,6 +103,7 @@ _READING: dict[str, Any] = {
     "source": Source,
     "target": Target,
     "time": Time,
+    "time_format": TimeFormat,
     "features": Features,
     "label": Label,
     "format": Format,
@@ -123,15 +142,9 @@ def settings(given: list[str] | None) -> dict[str, str]:
     return found
 
 
-def with_settings(run: RunConfig, given: dict[str, str]) -> RunConfig:
-    """The run with `--set` applied; a key that nothing has is an error with the nearest one that exists."""
-    from dsrd.models import configured, model_class
-
-    known = [*run.keys(), *(f"model.{entry.name}" for entry in fields(model_class(run.model).Config))]
-    for key in given:
-        if key not in known:
-            raise unknown("setting", key, known)
-    return configured(run, given)
+def keywords(given: dict[str, Any]) -> dict[str, Any]:
+    """Settings `part.name` as the estimator takes them."""
+    return {key.replace(".", "__", 1): value for key, value in given.items()}
 
 
 def use_threads(count: int) -> None:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dsrd.cli import options, show
-from dsrd.config import DataConfig, RunConfig
+from dsrd.config import DataConfig, RunConfig, overridden
 from dsrd.errors import DsrdError
 from dsrd.files import require_writable
+from dsrd.reporter import Reporter
 
 if TYPE_CHECKING:
-    from dsrd.bench.records import Record
-    from dsrd.train.fit import RunFolder
+    from dsrd.estimator import LinkPredictor
+    from dsrd.results import Results
 
 RUNS = Path("runs")
 NO_FILE = "none"
@@ -27,14 +26,18 @@ TRAIN_EXAMPLES = options.examples(
 )
 EVALUATE_EXAMPLES = options.examples(
     "dsrd evaluate runs/first --protocol strict --negatives random",
+    "dsrd evaluate runs/first --events tomorrow.csv",
     "dsrd evaluate --model MODEL --dataset uci --json",
 )
 
 Out = Annotated[
     Path | None, typer.Option("--out", "-o", metavar="RUN", help="Folder of the run.", show_default="runs/...")
 ]
+Final = Annotated[bool, typer.Option("--final", help="Then train on all events, for use.")]
+NoHistory = Annotated[bool, typer.Option("--no-history", help="Do not keep the events.")]
 Run = Annotated[
-    Path | None, typer.Argument(metavar="RUN", help="Folder written by `dsrd train`.", show_default=False)
+    Path | None,
+    typer.Argument(metavar="RUN", help="Folder of a trained or saved run.", show_default=False),
 ]
 Untrained = Annotated[
     str | None,
@@ -47,7 +50,11 @@ OtherData = Annotated[
 ]
 OtherProtocol = Annotated[
     str | None,
-    typer.Option("--protocol", metavar="NAME", help="dyglib or strict.", show_default="as trained, dyglib"),
+    typer.Option("--protocol", metavar="NAME", help="dyglib or strict.", show_default="as trained"),
+]
+Later = Annotated[
+    Path | None,
+    typer.Option("--events", metavar="FILE", help="Measure on these, which follow.", show_default=False),
 ]
 Overrides = Annotated[
     list[str] | None,
@@ -65,9 +72,13 @@ Candidates = Annotated[
 ]
 Order = Annotated[
     str | None,
-    typer.Option("--order", metavar="NAME", help="Draw as py37, py38 or fast.", show_default="py37"),
+    typer.Option(
+        "--order",
+        metavar="NAME",
+        help="Draw as py37, py38 or fast.",
+        show_default="py37 for benchmarks, else fast",
+    ),
 ]
-
 Head = Annotated[
     str | None,
     typer.Option("--head", metavar="NAME", help="Ask this question only.", show_default="all"),
@@ -79,9 +90,11 @@ def train(
     dataset: options.DatasetName,
     model: options.ModelName = None,
     seed: options.Seed = 0,
-    protocol: options.Protocol = "dyglib",
+    protocol: options.Protocol = None,
     preset: options.Preset = "published",
     out: Out = None,
+    final: Final = False,
+    no_history: NoHistory = False,
     set_: options.Settings = None,
     json: options.Json = False,
     results: options.Results = "",
@@ -92,28 +105,33 @@ def train(
 ) -> None:
     """Train a model, then measure it on the test events.
 
-    The weights that do best on the validation events are kept and measured on the test events that follow them.
-    The folder of the run holds its configuration, the log of epochs, the weights and the record of the results.
-    A run that was interrupted goes on, to the same weights, when the same command is given again; with more
-    train.epochs, train.patience or train.minutes a complete one trains on.
+    The weights that do best on the validation events are kept and measured on the test events that follow them,
+    beside rules that learn nothing. The folder of the run holds all it takes to use it anywhere, the events
+    included. A run that was interrupted goes on, to the same weights, when the same command is given again; with
+    more train.epochs, train.patience or train.minutes, or with --final, a complete one trains on.
     """
-    from dsrd.bench import run as runner
-    from dsrd.models import DEFAULT
-    from dsrd.train.fit import RunFolder
+    from dsrd.data.read import load_with
 
     options.use_threads(threads)
-    run = RunConfig(
-        dataset=dataset, model=model or DEFAULT, preset=preset, seed=seed, protocol=protocol, data=data
-    )
-    run = options.with_settings(run, options.settings(set_))
-    folder = RunFolder(out or RUNS / _name(run))
-    file = _results_file(results, folder.path.parent)
-    with show.bar() as progress:
-        opened, task = runner.prepare(run, data_dir, progress)
-        show.note(*opened.dataset.notes, *_how_far(folder, run))
-        record = runner.train(run, folder, opened, task, progress)
-    _finish(record, file, json)
-    show.note(f"run: {folder.path} (best epoch: {record['timing']['best_epoch']} of {record['timing']['epochs']})")
+    given = options.settings(set_)
+    reading = {key.removeprefix("data."): given.pop(key) for key in list(given) if key.startswith("data.")}
+    estimator = _estimator(model, given, preset=preset, protocol=protocol, seed=seed)
+    with Reporter() as report:
+        report(f"reading {Path(dataset).name}", 0, 0)
+        stream = load_with(dataset, overridden(data, reading, prefix="data."), data_dir=data_dir)
+        run = estimator.run_for(stream, final=final or None)
+        folder = out or RUNS / _name(run)
+        file = _results_file(results, folder.parent)
+        report.note(*_how_far(folder, run))
+        estimator.fit(stream, folder=folder, final=final or None, history=not no_history, progress=report)
+        found = estimator.evaluate(progress=report)
+        if no_history:
+            from dsrd.fitted import NO_HISTORY
+
+            report.note(f"{folder}: {NO_HISTORY}")
+    _finish(found, file, json)
+    timing = found.record["timing"]
+    show.note(f"run: {folder} (best epoch: {timing['best_epoch']} of {timing['epochs']})")
 
 
 @options.reads_data
@@ -121,6 +139,7 @@ def evaluate(
     folder: Run = None,
     model: Untrained = None,
     dataset: OtherData = None,
+    events: Later = None,
     protocol: OtherProtocol = None,
     negatives: Negatives = None,
     batch_size: BatchSize = None,
@@ -137,77 +156,91 @@ def evaluate(
 ) -> None:
     """Measure a trained run, or a model that learns nothing.
 
-    Both are measured on the test events. Under the protocol strict no score knows anything of its time or later.
+    Both are measured on the test events of their stream, or a run on --events that follow all it knows. Under the
+    protocol strict no score knows anything of its time or later.
     """
-    from dsrd.bench import run as runner
-    from dsrd.train.fit import RunFolder
-
     options.use_threads(threads)
     given: dict[str, Any] = {
         "evaluate.negatives": negatives,
         "evaluate.batch_size": batch_size,
         "evaluate.candidates": candidates,
         "evaluate.order": order,
-        "evaluate.head": head,
     }
     given = {key: value for key, value in given.items() if value is not None} | options.settings(set_)
-    trained = None if folder is None else RunFolder(folder)
-    if trained is None:
-        run = _untrained_run(model, dataset, protocol, data, given)
-    else:
-        run = _stored_run(trained, model, dataset, protocol, data, given)
     file = _results_file(results, RUNS if folder is None else folder.parent)
-    with show.bar() as progress:
-        opened, task = runner.prepare(run, data_dir, progress)
-        show.note(*opened.dataset.notes)
-        if trained is None:
-            record = runner.evaluate_untrained(run, opened, task, progress)
+    with Reporter() as report:
+        if folder is None:
+            found = _untrained(model, dataset, events, protocol, head, data, data_dir, given, report)
         else:
-            record = runner.evaluate_folder(trained, run, opened, task, progress)
-    _finish(record, file, json)
+            from dsrd.estimator import open_run
+
+            _check_stored(folder, model, data)
+            opened = open_run(folder, dataset, data_dir=data_dir)
+            found = opened.evaluate(
+                events, protocol=protocol, head=head, progress=report, **options.keywords(given)
+            )
+    _finish(found, file, json)
 
 
-def _untrained_run(
-    model: str | None, dataset: str | None, protocol: str | None, data: DataConfig, given: dict[str, Any]
-) -> RunConfig:
-    if model is None or dataset is None:
-        raise DsrdError("evaluate needs a run folder, or --model and --dataset; see `dsrd evaluate --help`")
-    run = RunConfig(dataset=dataset, model=model, protocol=protocol or "dyglib", data=data)
-    return options.with_settings(run, given)
+def _estimator(model: str | None, given: dict[str, str], **named: Any) -> LinkPredictor:
+    from dsrd.estimator import LinkPredictor
+    from dsrd.models import DEFAULT
+
+    named |= {key: given.pop(key) for key in ("preset",) if key in given}
+    if "seed" in given:
+        named["seed"] = overridden(RunConfig(dataset="", model=""), {"seed": given.pop("seed")}).seed
+    return LinkPredictor(model or DEFAULT, **named, **options.keywords(given))
 
 
-def _stored_run(
-    folder: RunFolder,
+def _untrained(
     model: str | None,
     dataset: str | None,
+    events: Path | None,
     protocol: str | None,
+    head: str | None,
     data: DataConfig,
-    given: Mapping[str, Any],
-) -> RunConfig:
-    """The run as it was trained, measured as asked for."""
-    stored = folder.config()
+    data_dir: Path | None,
+    given: dict[str, Any],
+    report: Reporter,
+) -> Results:
+    from dsrd.data.read import load_with
+    from dsrd.models import model_class
+
+    if model is None or dataset is None:
+        raise DsrdError("evaluate needs a run folder, or --model and --dataset; see `dsrd evaluate --help`")
+    if events is not None:
+        raise DsrdError("--events goes with a run folder; give one, or leave --events out")
+    if not model_class(model).rule:
+        raise DsrdError(f"{model} has weights to learn; train it first: dsrd train --model {model} --dataset ...")
+    estimator = _estimator(model, given, protocol=protocol)
+    report(f"reading {Path(dataset).name}", 0, 0)
+    stream = load_with(dataset, data, data_dir=data_dir)
+    return estimator.fit(stream, progress=report).evaluate(head=head, progress=report)
+
+
+def _check_stored(folder: Path, model: str | None, data: DataConfig) -> None:
+    """Options that a trained run does not take."""
+    from dsrd.train.run_folder import RunFolder
+
+    stored = RunFolder(folder).config()
     if model not in (None, stored.model):
-        raise DsrdError(f"{folder.path}: holds a {stored.model}, not a {model}; leave --model out")
+        raise DsrdError(f"{folder}: holds a {stored.model}, not a {model}; leave --model out")
     if data not in (DataConfig(), stored.data):
-        raise DsrdError(f"{folder.path}: remembers how its data are read; leave the options on columns out")
-    for key in given:
-        if not key.startswith("evaluate."):
-            raise DsrdError(f"--set {key}: a trained run keeps its settings; only evaluate.* can change here")
-    run = replace(stored, dataset=dataset or stored.dataset, protocol=protocol or stored.protocol)
-    return run.with_overrides(given)
+        raise DsrdError(f"{folder}: remembers how its data are read; leave the options on columns out")
 
 
 def _name(run: RunConfig) -> str:
     """Of a run folder: readable, and another one for every other run."""
-    data = re.sub(r"[^A-Za-z0-9_]+", "-", Path(run.dataset).stem).strip("-")
+    data = re.sub(r"[^A-Za-z0-9_]+", "-", run.dataset).strip("-")
     return f"{data}-{run.model}-{run.seed}-{run.digest[:6]}"
 
 
-def _how_far(folder: RunFolder, run: RunConfig) -> list[str]:
-    if folder.record.exists() and not folder.trains_on(run):
-        return [f"{folder.path}: this run is complete; its results as they were recorded:"]
-    if folder.last.exists():
-        return [f"{folder.path}: goes on after epoch {folder.progressed().epoch}"]
+def _how_far(folder: Path, run: RunConfig) -> list[str]:
+    from dsrd.train.run_folder import RunFolder
+
+    there = RunFolder(folder)
+    if there.last.exists() and (not there.record.exists() or there.extended_by(run)):
+        return [f"{folder}: goes on after epoch {there.progressed().epoch}"]
     return []
 
 
@@ -220,15 +253,14 @@ def _results_file(given: str, folder: Path) -> Path | None:
     return file
 
 
-def _finish(record: Record, file: Path | None, json: bool) -> None:
+def _finish(found: Results, file: Path | None, json: bool) -> None:
     from dsrd.bench import records
 
     if file is not None:
-        records.append(file, record)
+        records.append(file, found.record)
     if json:
-        show.as_json(record)
+        show.as_json(found.record)
         return
-    rows = show.rows_of(record)
-    if "ceiling" in record:
-        rows["best possible"] = record["ceiling"]
-    show.results(f"{record['dataset']}: test, {record['protocol']}, AP / AUC in percent, mean over batches", rows)
+    show.results(found.title, found.rows)
+    for remark in found.remarks:
+        show.line(remark)

@@ -13,15 +13,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dsrd.config import label
 from dsrd.files import json_text
-from dsrd.reporter import Progress as Report
-from dsrd.reporter import bar, download_bar
-
-__all__ = ["Report", "as_json", "bar", "download_bar", "figures", "line", "note", "results", "rows_of", "table"]
 
 PIPE_WIDTH = 200  # columns of a table that goes to a file or another program: nothing is cut off there
-KINDS = ("random", "historical", "inductive")
 
 
 def note(*lines: str) -> None:
@@ -94,31 +88,8 @@ def _is_figure(text: str) -> bool:
     return all(letter in "0123456789.,%-/ e+" for letter in text)
 
 
-def rows_of(record: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """A record's test results by model, a row for every head it was asked by."""
-    name, others = label(record["model"], record["preset"]), record.get("heads", {})
-    if not others:
-        return {name: record["results"]}
-    rows = {f"{name} ({record['head']})": record["results"]}
-    return rows | {f"{name} ({head})": found["results"] for head, found in others.items()}
-
-
 def results(title: str, rows: Mapping[str, Mapping[str, Any]]) -> None:
     """A table of test results: one row per model and setting, AP / AUC per kind of negatives."""
-    settings = [setting for found in rows.values() for setting in found.values()]
-    kinds = [kind for kind in KINDS if any(kind in setting for setting in settings)]
-    ranked = any("ranking" in setting for setting in settings)
-    columns = ["model", "setting", *kinds, *(["MRR / Hits@10"] if ranked else [])]
-    lines = []
-    for name, found in rows.items():
-        for setting, values in found.items():
-            cells = [_both(values.get(kind, {}), "ap", "auc") for kind in kinds]
-            cells += [_both(values.get("ranking", {}), "mrr", "hits@10")] if ranked else []
-            lines.append([name, setting, *cells])
-    table(title, columns, lines)
+    from dsrd.results import cells
 
-
-def _both(values: Mapping[str, float | None], first: str, second: str) -> str | None:
-    """Two figures in one cell; none where there were no events to measure on."""
-    shown = [values.get(first), values.get(second)]
-    return None if None in shown else " / ".join(f"{value:.2f}" for value in shown)
+    table(title, *cells(dict(rows)))

@@ -237,7 +237,8 @@ class Dataset:
 
     def _numbered_as_grown(self, events: int) -> Dataset:
         """Ids as if the first events had been read alone: their sources, their targets, then by appearance."""
-        assert self.names is not None and self.names.is_target is not None
+        assert self.names is not None
+        assert self.names.is_target is not None
         src, dst, _, _ = self.events.numpy()
         later = np.stack([src[events:], dst[events:]], axis=1).reshape(-1)
         order = np.concatenate([[0], np.unique(src[:events]), np.unique(dst[:events]), later])

@@ -168,9 +168,7 @@ class GrowingStream:
             label = torch.cat([label, *(piece.label for piece in new)])
         names = old.names.with_more(self._spelt) if old.names is not None else None
         digest = digest_of_parts(events, edge_x, node_x, label)
-        return replace(
-            old, events=events, edge_x=edge_x, node_x=node_x, label=label, names=names, digest=digest
-        )
+        return replace(old, events=events, edge_x=edge_x, node_x=node_x, label=label, names=names, digest=digest)
 
     def _columns_in(self, table: pa.Table) -> DataConfig:
         """As the stream was read; labels may be missing, they are what people want to know."""
@@ -179,17 +177,15 @@ class GrowingStream:
         wanted = columns.features if self.edge_dim else ()
         return replace(columns, label=columns.label if there else None, features=wanted)
 
-    def _known_rows(
-        self, src: Ids, dst: Ids, time: NDArray[np.float64], edge_x: NDArray[np.float32]
-    ) -> int:
+    def _known_rows(self, src: Ids, dst: Ids, time: NDArray[np.float64], edge_x: NDArray[np.float32]) -> int:
         """How many of the first rows are the stream itself: all of it or nothing."""
         count = self.num_events
         if not count or len(src) < count or time[0] >= self.last_time:
             return 0
         held = self.dataset()
-        old = (*held.events.numpy()[:3], held.edge_x.numpy()[1:])
-        new = (src, dst, time, edge_x)
-        return count if all(np.array_equal(a[:count], b) for a, b in zip(new, old, strict=True)) else 0
+        old_src, old_dst, old_time, _ = held.events.numpy()
+        columns = ((src, old_src), (dst, old_dst), (time, old_time), (edge_x, held.edge_x.numpy()[1:]))
+        return count if all(np.array_equal(new[:count], old) for new, old in columns) else 0
 
     def _ids(
         self, table: pa.Table, columns: DataConfig, origin: Origin, row: Ids

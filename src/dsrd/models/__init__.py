@@ -104,7 +104,9 @@ def full_names(model: str, given: Mapping[str, Any]) -> dict[str, Any]:
     >>> full_names("edgebank", {"epochs": 3, "window": 0.2, "evaluate__batch_size": 100})
     {'train.epochs': 3, 'model.window': 0.2, 'evaluate.batch_size': 100}
     """
-    keys = [key for part in ("train", "evaluate") for key in (f"{part}.{each.name}" for each in fields(PARTS[part]))]
+    keys = [
+        key for part in ("train", "evaluate") for key in (f"{part}.{each.name}" for each in fields(PARTS[part]))
+    ]
     keys += [f"model.{each.name}" for each in fields(model_class(model).Config)]
     found: dict[str, Any] = {}
     for name, value in given.items():

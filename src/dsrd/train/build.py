@@ -33,7 +33,7 @@ def build(run: RunConfig, dataset: Dataset, train: Events) -> TemporalModel:
 
 
 def build_for(run: RunConfig, graph: GraphSpec) -> TemporalModel:
-    """The run's model for a graph of these sizes, not calibrated: a checkpoint's weights hold what was measured."""
+    """The run's model for a graph of these sizes; not calibrated: a checkpoint holds what was measured."""
     config = settings(run.model, run.dataset, run.preset, run.model_args)
     for name, value in asdict(config).items():
         if isinstance(value, int | float) and not 0 <= value < math.inf:

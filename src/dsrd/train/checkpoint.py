@@ -34,9 +34,7 @@ def save(path: Path, groups: Mapping[str, Mapping[str, Tensor]], note: Mapping[s
         save_file(tensors, temporary, metadata={NOTE: json.dumps(note)})
 
 
-def load(
-    path: Path, only: Sequence[str] | None = None
-) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
+def load(path: Path, only: Sequence[str] | None = None) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
     """Read what `save` wrote: (groups, note); of the groups `only` those named."""
     groups: dict[str, dict[str, Tensor]] = {}
     with _opened(path) as file:
@@ -67,7 +65,9 @@ def _opened(path: Path) -> Iterator[Any]:
         with safe_open(path, framework="pt") as file:
             yield file
     except FileNotFoundError:
-        raise DsrdError(f"{path}: no such checkpoint; give the folder of a run that trained for an epoch at least") from None
+        raise DsrdError(
+            f"{path}: no such checkpoint; give the folder of a run that trained for an epoch at least"
+        ) from None
     except (SafetensorError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise DsrdError(f"{path}: not a dsrd checkpoint, or a damaged one ({reason}); train again") from error

@@ -179,9 +179,7 @@ class RunFolder:
         """How many events the folder holds."""
         return count_events(self.path)
 
-    def write_now(
-        self, model: TemporalModel, events: int, recent: Snapshot, after: Mapping[str, int]
-    ) -> None:
+    def write_now(self, model: TemporalModel, events: int, recent: Snapshot, after: Mapping[str, int]) -> None:
         """Keep the state after so many events, and how surprising the latest ones were, by head."""
         groups = {"state": model.state.fields_now(), "recent": recent}
         checkpoint.save(self.now, groups, {"events": events, "recent_after": dict(after)})
@@ -241,5 +239,3 @@ def check_data(path: Path, digest: str, dataset: Dataset) -> None:
             f"{path}: was trained on other data (digest {digest}) than '{dataset.name}' here "
             f"({dataset.digest}); give the data set it was trained on, or train again into a new folder"
         )
-
-

@@ -97,7 +97,7 @@ class DSRD(TemporalModel):
 
     @property
     def state_from_events(self) -> bool:
-        return self.config.state == "walks"
+        return bool(self.config.state == "walks")
 
     def calibrate(self, train: Events) -> None:
         self.body.calibrate(train)

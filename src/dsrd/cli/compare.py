@@ -1,0 +1,127 @@
+"""`dsrd compare`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dsrd.cli import options, show
+from dsrd.config import label
+from dsrd.errors import DsrdError
+
+EXAMPLES = options.examples("dsrd compare runs/first runs/second", "dsrd compare runs/* --json")
+
+
+def compare(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of two or more complete runs.")],
+    json: options.Json = False,
+) -> None:
+    """Put complete runs side by side: results, settings, cost.
+
+    Of the settings only those that differ are shown. Results of runs that were measured on other events, or by
+    another protocol or order of negatives, cannot be compared; a note says so.
+    """
+    if len(folders) < 2:
+        raise DsrdError("compare needs two runs or more; give their folders")
+    records = {str(folder): _record(folder) for folder in folders}
+    if len(records) < len(folders):
+        raise DsrdError("compare was given a run twice; give each once")
+    differing = _differing({name: _settings(record) for name, record in records.items()})
+    if json:
+        show.as_json({"runs": {name: _compared(records[name], differing[name]) for name in records}})
+        return
+    rows: dict[str, Any] = {}
+    for name, record in records.items():
+        rows |= _rows(name, record)
+    show.results("test, AP / AUC in percent, mean over batches", rows)
+    names = dict.fromkeys(key for each in differing.values() for key in each)
+    if names:
+        lines = [[name, *(differing[name].get(key) for key in names)] for name in records]
+        show.table("settings that differ", ["run", *names], lines)
+    show.table(
+        "cost",
+        [
+            "run",
+            "best epoch",
+            "epochs",
+            "seconds per epoch",
+            "train seconds",
+            "evaluate seconds",
+            "peak MB",
+            "weights",
+        ],
+        [[name, *_cost(record).values()] for name, record in records.items()],
+    )
+    show.note(*_warnings(records))
+
+
+def _record(folder: Path) -> dict[str, Any]:
+    from dsrd.train.run_folder import RunFolder
+
+    there = RunFolder(folder)
+    there.config()  # a folder that is no run says so
+    record = there.stored_record()
+    if record is None:
+        raise DsrdError(f"{folder}: this run is not complete; train it to its end, or evaluate it")
+    return record
+
+
+def _rows(name: str, record: dict[str, Any]) -> dict[str, Any]:
+    from dsrd.results import model_rows
+
+    return {f"{name}: {row}": found for row, found in model_rows(record).items()}
+
+
+def _settings(record: Mapping[str, Any]) -> dict[str, Any]:
+    """All settings of a run as `part.name`."""
+    flat: dict[str, Any] = {}
+    for key, value in record["config"].items():
+        if isinstance(value, Mapping):
+            flat |= {f"{key.removesuffix('_args')}.{name}": each for name, each in value.items()}
+        else:
+            flat[key] = value
+    return flat
+
+
+def _differing(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Of each run the settings that are not the same in all; a setting that a run does not have is missing."""
+    keys = dict.fromkeys(key for each in settings.values() for key in each)
+    shown = [key for key in keys if len({str(each.get(key)) for each in settings.values()}) > 1]
+    return {name: {key: _cell(each[key]) for key in shown if key in each} for name, each in settings.items()}
+
+
+def _cell(value: Any) -> Any:
+    return ",".join(map(str, value)) if isinstance(value, list) else value
+
+
+def _cost(record: Mapping[str, Any]) -> dict[str, Any]:
+    timing = record["timing"]
+    keys = ("best_epoch", "epochs", "seconds_per_epoch", "train_seconds", "evaluate_seconds")
+    found = {key: timing.get(key) for key in keys}
+    return {**found, "peak_rss_mb": record.get("peak_rss_mb"), "parameters": record.get("parameters")}
+
+
+def _compared(record: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "model": label(record["model"], record["preset"]),
+        "dataset": record["dataset"],
+        "settings": settings,
+        "results": record["results"],
+        "heads": record.get("heads", {}),
+        **_cost(record),
+    }
+
+
+def _warnings(records: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """What makes results incomparable."""
+    found = []
+    for what, key in (("events", "data"), ("splits", "split"), ("negatives", "negatives")):
+        if len({record["digests"].get(key) for record in records.values()}) > 1:
+            found.append(f"the runs were measured on different {what}: their results cannot be compared")
+            break
+    if len({record["protocol"] for record in records.values()}) > 1:
+        found.append("the runs were measured by different protocols: their results cannot be compared")
+    return found

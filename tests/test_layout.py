@@ -22,6 +22,7 @@ LAYERS = (
     "errors",
     "compiled",
     "files",
+    "vectors",
     "reporter",
     "trackers",
     "events",
@@ -34,6 +35,16 @@ LAYERS = (
     "evaluate",
     "train",
     "bench",
+    "tables",
+    "asking",
+    "online",
+    "surprise",
+    "results",
+    "fitted",
+    "ahead",
+    "fitting",
+    "estimator",
+    "nodes",
     "cli",
     "",  # `dsrd` itself: the public names, and `python -m dsrd`
 )
@@ -108,10 +119,42 @@ def test_modules_load_on_every_system(path: Path):
 def test_the_package_loads_without_the_modules_windows_lacks():
     script = (
         "import sys; sys.modules['fcntl'] = sys.modules['resource'] = None; "
-        "import dsrd.cli.main, dsrd.train.fit, dsrd.bench.run; print('loaded')"
+        "import dsrd.cli.main, dsrd.train.fit, dsrd.estimator; print('loaded')"
     )
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (found.returncode, found.stdout) == (0, "loaded\n"), found.stderr
+
+
+OF_THE_COMMAND_LINE = re.compile(r"--[a-z]|`dsrd ")
+
+
+def messages(tree: ast.AST) -> Iterator[ast.Constant]:
+    """Text in what is raised, and in calls that make an error: `DsrdError()`, `unknown()`, `origin.error()`."""
+    for node in ast.walk(tree):
+        called = getattr(node.func, "attr", getattr(node.func, "id", "")) if isinstance(node, ast.Call) else ""
+        if isinstance(node, ast.Raise) or called in ("error", "unknown") or called.endswith("Error"):
+            yield from (
+                each for each in ast.walk(node) if isinstance(each, ast.Constant) and isinstance(each.value, str)
+            )
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_errors_of_the_library_do_not_speak_of_the_command_line(path: Path):
+    """Who calls it from Python has no options; the command line may add what to type."""
+    if path.relative_to(PACKAGE).parts[0] == "cli":
+        return
+    found = [
+        f"{path.relative_to(PACKAGE)}:{text.lineno}: {text.value}"
+        for text in messages(ast.parse(path.read_text()))
+        if OF_THE_COMMAND_LINE.search(text.value)
+    ]
+    assert not found
+
+
+def test_messages_are_found():
+    raised = "raise DsrdError(f'{x}: give --top')\nraise origin.error('run `dsrd train`', 3)\nfine('--quiet')"
+    found = {text.value for text in messages(ast.parse(raised)) if OF_THE_COMMAND_LINE.search(text.value)}
+    assert found == {": give --top", "run `dsrd train`"}
 
 
 def test_files_are_small():

@@ -166,7 +166,7 @@ class Fitted:
                 folder.write_history(self.online.stream.dataset())
             after = {head: count for head, (_, count) in self.recent.items()}
             bits = {head: values for head, (values, _) in self.recent.items()}
-            folder.write_now(self.online.at_now(), self.online.stream.num_events, bits, after)
+            folder.write_now(*self.online.kept(), bits, after)
 
 
 def opened(folder: RunFolder, stream: Any = None, data_dir: str | Path | None = None) -> Fitted:

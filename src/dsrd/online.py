@@ -30,7 +30,8 @@ class OnlineModel:
     """Weights, the events known so far, and the state after all of them. Speaks in ids, not in names.
 
     A question about a time after the last event is answered from the state as it is; for an earlier time the
-    stream is observed again up to then.
+    stream is observed again up to then. The state does not depend on how the events arrived: it is that of a
+    model which observes the whole stream at once.
     """
 
     def __init__(
@@ -38,10 +39,11 @@ class OnlineModel:
     ) -> None:
         """`state` is that after the first `holds` events; without it the stream is observed when first asked."""
         self.model, self.stream = model.eval(), GrowingStream(dataset)
-        self._holds: int | None = None  # events in the model's state; None: it is not that of the stream's end
+        self._holds: int | None = None  # events in the model's state; None: it is not that of the stream
         if state is not None:
             model.state.adopt(state)
             self._holds = holds
+        self._whole: tuple[Snapshot, int] | None = None  # state before the last batch, which may be incomplete
         self._past: Live | None = None
         self._targets: NDArray[np.int64] | None = None
 
@@ -66,12 +68,34 @@ class OnlineModel:
         """The model, its state after all events."""
         if self._holds is None:
             self.model.state.reset()
-            self._holds = 0
+            self._holds, self._whole = 0, None
         if self._holds < self.stream.num_events and not self.model.stateless:
-            missing = self.stream.dataset().events[self._holds :]
-            observe_all(self.model, missing, self.past, RULES, observed_at_once(self.model), progress)
+            self._catch_up(progress)
         self._holds = self.stream.num_events
         return self.model.eval()
+
+    def _catch_up(self, progress: Progress) -> None:
+        """Observe what the state lacks. If a state depends on how events are cut into batches, the cuts are those
+        of the whole stream: the last batch is observed again as more events complete it."""
+        model = self.model
+        if self._whole is not None:
+            state, self._holds = self._whole
+            model.state.adopt(state)
+            self._whole = None
+        assert self._holds is not None
+        missing = self.stream.dataset().events[self._holds :]
+        size = observed_at_once(model)
+        if not model.state_from_events:
+            *_, last = RULES.flushes(missing, size, exact=model.exact)
+            observe_all(model, missing[: last.start], self.past, RULES, size, progress)
+            self._whole = (model.state.snapshot(), self._holds + last.start)
+            missing = missing[last.start :]
+        observe_all(model, missing, self.past, RULES, size, progress)
+
+    def kept(self) -> tuple[Snapshot, int]:
+        """The state that a run goes on from, not a copy, and the number of events in it."""
+        self.at_now()
+        return (self.model.state.fields_now(), self.stream.num_events) if self._whole is None else self._whole
 
     @contextmanager
     def set_aside(self) -> Iterator[TemporalModel]:
@@ -90,12 +114,12 @@ class OnlineModel:
     @torch.no_grad()
     def observe(self, arrival: Arrival, progress: Progress = silent) -> None:
         """Take in events that follow."""
-        model, history = self.at_now(progress), self._history()
+        history = self._history()
+        if len(arrival.events) and float(arrival.events.time[0]) == self.stream.last_time:
+            self._holds = None  # a timestamp goes on: its events count as one moment, so it is observed anew
         self.stream.append(arrival)
         history.append(arrival.events, arrival.edge_x)
-        if not model.stateless:
-            observe_all(model, arrival.events, self.past, RULES, observed_at_once(model), progress)
-        self._holds = self.stream.num_events
+        self.at_now(progress)
         if self._targets is not None:
             self._targets = np.union1d(self._targets, arrival.events.dst.numpy())
 

@@ -3,16 +3,36 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from .conftest import QUICK, STATELESS, STREAM, TRAINED, UNTRAINED, done, dsrd, refused
+from .conftest import CALLS, QUICK, STATELESS, STREAM, TRAINED, UNTRAINED, done, dsrd, refused, tree, write_calls
 
 Trained = Callable[[str], Path]
 FAST = ("--json", "--threads", "1", "--set", "head.epochs=2")
+
+
+@pytest.fixture(scope="module")
+def _originals(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    made: dict[str, Path] = {}
+
+    def get(model: str) -> Path:
+        if model not in made:
+            made[model] = tmp_path_factory.mktemp("classified") / model
+            done("train", "-m", model, *QUICK, "-d", STREAM, "-o", made[model], "--results", "none")
+        return made[model]
+
+    return get
+
+
+@pytest.fixture
+def trained_once(_originals: Trained) -> Trained:
+    """`trained_once(model)`: a copy of a short run on STREAM, in the working folder: a head is saved into it."""
+    return lambda model: Path(shutil.copytree(_originals(model), model))
 
 
 def test_from_a_run_to_a_record(trained_once: Trained):
@@ -27,7 +47,7 @@ def test_from_a_run_to_a_record(trained_once: Trained):
         assert found["auprc_factor"] == pytest.approx(found["auprc"] / found["positive_ratio"], rel=1e-2)
         assert found["asked"] == sum(record["labels"][part].values())
         assert 0 < found["with_past"] <= 100
-    assert set(record["digests"]) == {"data", "split", "config", "weights"}
+    assert set(record["digests"]) == {"data", "split", "config", "weights", "head"}
     assert [json.loads(line)["task"] for line in Path("all.jsonl").read_text().splitlines()] == ["node"]
 
     again = done("classify", folder, *FAST, "--results", "none").json
@@ -119,3 +139,93 @@ def test_models_and_streams_that_cannot_be_classified():
         "train", "-m", STATELESS, *QUICK, "-d", "early.csv", "--label", "kind", "-o", "early", "--results", "none"
     )
     assert "the val events have only the label 0" in refused("classify", "early", "--results", "none")
+
+
+NEW = """caller,callee,when,cost,remark
+Bob,Ann,2024-06-02T10:00:00Z,1.5,"later, first in the file"
+Ann,Bob,2024-06-01T08:00:00Z,0.5,fine
+Zoe,Ann,2024-06-01T09:00:00Z,0.0,never seen
+Zoe,Ann,2024-06-03T09:00:00Z,0.0,seen in this file
+"""
+
+
+@pytest.mark.parametrize("how", [(), ("--end-to-end",), ("--from-scratch",)])
+def test_a_saved_head_classifies_new_events(how: tuple[str, ...]):
+    done("train", "-m", TRAINED, *QUICK, "-d", write_calls(Path("calls.csv")), *CALLS, "-o", "run")
+    record = done("classify", "run", *FAST, *how, "--results", "none").json
+    assert (Path("run") / "head.safetensors").is_file()
+    assert len(record["digests"]["head"]) == len(record["digests"]["weights"])
+    Path("new.csv").write_text(NEW)
+    before = tree()
+    shown = done("classify", "run", "--apply", "new.csv").out.splitlines()
+    assert tree() == before
+    assert shown[0] == "caller,callee,when,cost,remark,probability,known"
+    assert [line.rpartition(",")[2] for line in shown[1:]] == ["true", "true", "false", "false"]
+    assert [line.split(",")[0] for line in shown[1:]] == ["Bob", "Ann", "Zoe", "Zoe"]
+    assert '"later, first in the file"' in shown[1]
+
+    found = done("classify", "run", "--apply", "new.csv", "--json").json
+    assert found["rows"] == 4
+    assert all(0 < row["probability"] < 1 for row in found["predictions"])
+    assert found["predictions"][2]["remark"] == "never seen"
+    assert done("classify", "run", "--apply", "new.csv", "--out", "out.csv", "--json").json == {
+        "rows": 4,
+        "out": "out.csv",
+    }
+    assert Path("out.csv").read_text().splitlines() == shown
+    shutil.copytree("run", "elsewhere")
+    Path("calls.csv").unlink()
+    assert done("classify", "elsewhere", "--apply", "new.csv").out.splitlines() == shown
+
+
+def test_new_events_that_cannot_be_classified(trained_once: Trained):
+    folder = trained_once(STATELESS)
+    rows = [f"3,40,{1e9 + row}" for row in range(5)]
+    Path("new.csv").write_text("\n".join(["source,target,time", *rows]) + "\n")
+    assert f"{folder}: has no head; classify it first" in refused("classify", folder, "--apply", "new.csv")
+    done("classify", folder, *FAST, "--results", "none")
+    done("classify", folder, "--apply", "new.csv")
+    Path("early.csv").write_text("source,target,time\n3,40,1\n")
+    Path("bad.csv").write_text("source,time\n3,1e9\n")
+    Path("none.csv").write_text("source,target,time\n")
+    for words, said in (
+        (("--apply", "no.csv"), "no.csv"),
+        (("--apply", "bad.csv"), "bad.csv: there is no column"),
+        (("--apply", "none.csv"), "none.csv: there is a header and no events"),
+        (("--apply", "early.csv"), "early.csv: row 2: time 1 is older than the newest event known"),
+        (("--apply", "new.csv", "--ask", "nodes"), "--ask is for training a head"),
+        (("--apply", "new.csv", "--seed", "0"), "--seed is for training a head"),
+        (("--apply", "new.csv", "--end-to-end"), "--end-to-end is for training a head"),
+        (("--out", "x.csv"), "--out goes with --apply"),
+    ):
+        assert said in refused("classify", folder, *words)
+
+
+def test_a_head_of_other_weights_or_a_damaged_one_is_refused(trained_once: Trained):
+    folder = trained_once(STATELESS)
+    Path("new.csv").write_text("source,target,time\n3,40,1e9\n")
+    done("classify", folder, *FAST, "--results", "none")
+    other = ("train", "-m", STATELESS, *QUICK, "-d", STREAM, "--seed", "1", "-o", "other", "--results", "none")
+    done(*other)
+    head = folder / "head.safetensors"
+    shutil.copy(head, Path("other"))
+    said = refused("classify", "other", "--apply", "new.csv")
+    assert "other: has changed since its head was trained; classify it again" in said
+    content = head.read_bytes()
+    for damaged in (b"", content[: len(content) // 2], (folder / "best.safetensors").read_bytes()):
+        head.write_bytes(damaged)
+        said = refused("classify", folder, "--apply", "new.csv")
+        assert "head.safetensors: not a head, or a damaged one" in said
+        assert said.endswith("classify the run again")
+
+
+def test_classes_of_nodes_are_given_to_sources():
+    citations(Path("papers"))
+    done("train", "-m", TRAINED, *QUICK, "-d", "./papers", "-o", "run", "--results", "none")
+    done("classify", "run", *FAST, "--results", "none")
+    Path("new.csv").write_text("source,target,time\n300,7,40\n300,9,40\n61,8,41\n")
+    rows = done("classify", "run", "--apply", "new.csv", "--json").json["predictions"]
+    assert [row["known"] for row in rows] == [False, False, True]
+    assert rows[0]["class"] == rows[1]["class"]  # one node, one time
+    assert {row["class"] for row in rows} <= {"1", "2", "3"}
+    assert all(1 / 3 <= row["probability"] <= 1 for row in rows)

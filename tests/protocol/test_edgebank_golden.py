@@ -9,11 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from dsrd.bench.run import evaluate_untrained
-from dsrd.config import RunConfig
 from dsrd.data.dataset import Dataset
-from dsrd.data.source import Source
-from dsrd.evaluate.evaluator import Task
+from dsrd.estimator import LinkPredictor
 from dsrd.events import Events, Query
 from dsrd.graph.past import Past
 from dsrd.models import GraphSpec, create
@@ -30,13 +27,12 @@ PUBLISHED = {  # AP, AUC against random, historical, inductive negatives; transd
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_numbers(name: str, real_data: Callable[[str], Dataset]) -> None:
-    dataset = real_data(name)
-    run = RunConfig(dataset=name, model="edgebank")
-    record = evaluate_untrained(run, Source(dataset), Task.of(dataset))
-    found = record["results"]["transductive"]
+    model = LinkPredictor("edgebank").fit(real_data(name), progress=False)
+    results = model.evaluate(progress=False)
+    found = results["transductive"]
     ours = [found[kind][metric] for kind in ("random", "historical", "inductive") for metric in ("ap", "auc")]
     assert [round(value, 2) for value in ours] == list(PUBLISHED[name])
-    assert record["parameters"] == 0
+    assert (results.record["parameters"], results.record["protocol"]) == (0, "dyglib")
 
 
 def naive_bank(events: list[tuple[int, int, float]], variant: str) -> set[tuple[int, int]]:

@@ -151,7 +151,6 @@ def test_values_and_gradients(head: str, observed: int, whole_moments: bool) -> 
     while observed and times[observed - 1] == times[observed]:
         observed += 1
     model = make_model(data, whole_moments)
-    model.ask(head)
     past = Past(data.events, edge_x=data.edge_x, node_x=data.node_x)
     model.observe(data.events[:observed], past)
     rows = data.events[max(observed, 1) :: 4]
@@ -159,7 +158,7 @@ def test_values_and_gradients(head: str, observed: int, whole_moments: bool) -> 
     query = Query.cat(
         query, Query(torch.tensor([1, 9]), torch.tensor([9, 8]), torch.tensor([29.5, 31.0]).double())
     )
-    found = model.score(query, past.during(data.events[observed:]))
+    found = model.score(query, past.during(data.events[observed:]), head)
     naive = NaiveDSRD(model, data)
     asked = zip(query.src.tolist(), query.dst.tolist(), query.time.tolist(), strict=True)
     expected = torch.stack([naive.score(src, dst, t, head) for src, dst, t in asked])
@@ -277,8 +276,7 @@ def test_the_loss_is_that_of_both_heads(pair_random: float, pair_unmet: float) -
     assert len(earlier)
 
     def surprise(head: str, query: Query, happened: bool) -> Tensor:
-        model.ask(head)
-        logits = model.score(query, past)
+        logits = model.score(query, past, head)
         return -torch.log(torch.sigmoid(logits if happened else -logits))
 
     partner = torch.cat([surprise("partner", batch.query(), True), surprise("partner", random, False)])

@@ -4,16 +4,17 @@ import errno
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from dsrd.data import cache
+from dsrd.config import DataConfig
+from dsrd.data.arrow import read_dataset, write_dataset
 from dsrd.data.dataset import Dataset, Names
-from dsrd.data.read import load
-from dsrd.data.tabular import Columns
+from dsrd.data.read import load, load_with
 
 FIELDS = ("name", "bipartite", "digest", "notes", "num_nodes", "edge_dim", "node_dim")
 
@@ -29,7 +30,7 @@ def assert_same(one: Dataset, other: Dataset) -> None:
     assert (one.names is None) == (other.names is None)
     if one.names is not None and other.names is not None:
         assert one.names.array.equals(other.names.array)
-        assert one.names.first_target == other.names.first_target
+        np.testing.assert_array_equal(one.names.is_target, other.names.is_target)
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def source(tmp_path) -> Path:
     return path
 
 
-COLUMNS = Columns(features=("f_*",), label="label")
+COLUMNS = DataConfig(features=("f_*",), label="label")
 
 
 def entries(folder: Path) -> list[Path]:
@@ -54,11 +55,11 @@ def entries(folder: Path) -> list[Path]:
 
 
 def test_what_is_reopened_is_what_was_read(folder, source):
-    first = load(source, columns=COLUMNS, bipartite=True)
+    first = load_with(source, replace(COLUMNS, bipartite=True))
     (entry,) = entries(folder)
     assert sorted(file.name for file in entry.iterdir()) == ["events.arrow", "nodes.arrow"]
     source_text = source.read_bytes()
-    again = load(source, columns=COLUMNS, bipartite=True)
+    again = load_with(source, replace(COLUMNS, bipartite=True))
     assert_same(first, again)
     assert again.notes == ("sorted by time: 1 of 2 rows were earlier than the row before",)
     assert source.read_bytes() == source_text
@@ -86,8 +87,8 @@ def test_every_shape_of_data_set(tmp_path, named, widths):
         names=Names(["", *"abcdefgh"][: 9 if widths[1] else max(*src, *dst) + 1]) if named else None,
         notes=("made up",),
     )
-    cache.save_folder(dataset, tmp_path / "one")
-    assert_same(dataset, cache.open_folder(tmp_path / "one"))
+    write_dataset(dataset, tmp_path)
+    assert_same(dataset, read_dataset(tmp_path, mapped=True))
 
 
 def test_an_edited_file_is_read_again_and_the_old_copy_goes(folder, source):
@@ -101,21 +102,21 @@ def test_an_edited_file_is_read_again_and_the_old_copy_goes(folder, source):
 
 def test_other_options_are_another_copy(folder, source):
     assert load(source).edge_dim == 0
-    assert load(source, columns=COLUMNS).edge_dim == 1
+    assert load_with(source, COLUMNS).edge_dim == 1
     assert len(entries(folder)) == 2
 
 
 @pytest.mark.parametrize("file", ["events.arrow", "nodes.arrow"])
 @pytest.mark.parametrize("damage", ["cut", "garbage", "empty", "missing"])
 def test_a_damaged_copy_is_rebuilt(folder, source, file, damage):
-    expected = load(source, columns=COLUMNS)
+    expected = load_with(source, COLUMNS)
     (entry,) = entries(folder)
     victim = entry / file
     content = victim.read_bytes()
     victim.unlink()
     if damage != "missing":
         victim.write_bytes({"cut": content[: len(content) // 2], "garbage": b"x" * 500, "empty": b""}[damage])
-    assert_same(expected, load(source, columns=COLUMNS))
+    assert_same(expected, load_with(source, COLUMNS))
     assert victim.read_bytes() == content
 
 
@@ -142,16 +143,16 @@ def test_concurrent_writers_leave_one_whole_copy(folder, source):
         digests = {dataset.digest for dataset in pool.map(load, [source] * 8)}
     assert len(digests) == 1
     (entry,) = entries(folder)
-    assert cache.open_folder(entry).digest in digests
+    assert read_dataset(entry, mapped=True).digest in digests
 
 
 def test_ten_million_events_reopen_in_a_second(tmp_path):
     events = 10_000_000
     src = np.arange(events) % 99_991 + 1
     dataset = Dataset.from_arrays("big", src, src[::-1], np.arange(events, dtype=float))
-    cache.save_folder(dataset, tmp_path / "big")
+    write_dataset(dataset, tmp_path)
     start = time.process_time()
-    again = cache.open_folder(tmp_path / "big")
+    again = read_dataset(tmp_path, mapped=True)
     assert time.process_time() - start < 1
     assert (len(again.events), again.digest) == (events, dataset.digest)
     assert int(again.events.dst[-1]) == int(src[0])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,14 +13,18 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from dsrd.data.dataset import Dataset
 from dsrd.errors import DsrdError
+from dsrd.estimator import LinkPredictor
 from dsrd.evaluate.classification import Ranking, measure, redrawn
 from dsrd.evaluate.protocol import PROTOCOLS
 from dsrd.evaluate.questions import NodeTask
 from dsrd.graph.past import Past
 from dsrd.models import GraphSpec, create, model_class
-from dsrd.train.classify import HeadConfig, Walk, embeddings, fit_head
+from dsrd.nodes import NodeClassifier
+from dsrd.online import OnlineModel
+from dsrd.train.classify import HeadConfig, Walk, embeddings, fit_head, probabilities
 
 MODEL = "tgn"
+STATELESS = "graphmixer"
 SHARP = "dsrd"  # tells ages apart before any training
 QUICK = HeadConfig(lr=1e-2, epochs=30, dropout=0.0)
 
@@ -229,3 +235,139 @@ def test_a_model_without_embeddings_is_refused():
     data = stream(events=100)
     with pytest.raises(DsrdError, match="no embeddings"):
         embeddings(Walk(backbone(data, "edgebank"), NodeTask.of(data), Past(data.events), PROTOCOLS["dyglib"], 50))
+
+
+# A head that is kept, and events that come after it was trained.
+
+
+def fitted(data: Dataset, name: str = MODEL, **more: Any) -> LinkPredictor:
+    return LinkPredictor(name, epochs=1, **model_class(name).small).fit(data, progress=False, **more)
+
+
+def rows(data: Dataset, first: int, last: int | None = None) -> list[tuple[int, int, float]]:
+    """Events of a data set as somebody would hand them over."""
+    return list(zip(*(column[first:last].tolist() for column in data.events.numpy()[:3]), strict=True))
+
+
+def cut_before_test(classifier: NodeClassifier) -> tuple[NodeClassifier, list[tuple[int, int, float]]]:
+    """The same head on a run that has not seen the test events yet, and those."""
+    run, data = classifier.fitted, classifier.fitted.task.dataset
+    first = NodeTask.of(data).rows["test"].start
+    online = OnlineModel(run.evaluated, data.head(first, data.num_nodes))
+    return NodeClassifier(replace(run, online=online, _task=None), classifier.head), rows(data, first)
+
+
+@pytest.mark.parametrize("name", [SHARP, STATELESS])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_test_events_that_come_as_new_ones_get_the_scores_of_training(name: str, classes: int):
+    classifier = NodeClassifier.fit(fitted(stream(400, classes), name), epochs=3)
+    earlier, new = cut_before_test(classifier)
+    found, scores = earlier.predict(new), classifier.scores["test"]
+    if classes == 2:
+        assert found.columns == ["source", "target", "time", "probability", "known"]
+        assert np.array_equal(found["probability"], scores[:, 0])
+    else:
+        assert found.columns == ["source", "target", "time", "class", "probability", "known"]
+        assert np.array_equal(found["probability"], scores.max(axis=1))
+        assert found["class"] == [classifier.head.classes[best] for best in scores.argmax(axis=1)]
+    assert found["known"].all()
+
+
+@pytest.mark.parametrize("training", ["end to end", "from scratch"])
+def test_models_that_learned_along_score_new_events_as_in_training(training: Any):
+    classifier = NodeClassifier.fit(fitted(stream(300), SHARP), training, seed=3, epochs=2)
+    earlier, new = cut_before_test(classifier)
+    np.testing.assert_allclose(earlier.predict(new)["probability"], classifier.scores["test"][:, 0], atol=1e-5)
+
+
+def test_events_of_the_own_timestamp_are_visible_to_heads_trained_so():
+    data = stream(400)
+    src, dst, time, _ = data.events.numpy()
+    label = (src % 2).astype(np.float32)
+    data = Dataset.from_arrays("pairs", src, dst, time // 4, label=label)
+    for name in (SHARP, STATELESS):
+        classifier = NodeClassifier.fit(fitted(data, name), asks="ends", epochs=3)
+        assert classifier.head.visible == "same-time"
+        earlier, new = cut_before_test(classifier)
+        assert np.array_equal(earlier.predict(new)["probability"], classifier.scores["test"][:, 0])
+
+
+@pytest.mark.parametrize("name", [MODEL, SHARP, STATELESS])
+def test_new_events_are_classified_as_in_one_walk_through_the_whole_stream(name: str):
+    data, known = stream(240), 200
+    model = fitted(data.head(known, data.num_nodes), name)
+    classifier = NodeClassifier.fit(model, epochs=3)
+    found = classifier.predict(rows(data, known))["probability"]
+
+    past = Past(data.events, edge_x=data.edge_x, node_x=data.node_x, seed=1)
+    steps = Walk(model.fitted.evaluated, NodeTask.of(data), past, PROTOCOLS["strict"], 200)
+    expected = probabilities(classifier.head.head(embeddings(steps)))[known:, 0]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert np.ptp(found) > 0
+
+    model.observe(rows(data, known, 220))  # the stream goes on, the head stays
+    np.testing.assert_allclose(classifier.predict(rows(data, 220))["probability"], expected[20:], atol=1e-5)
+
+
+def test_events_in_two_goes_are_classified_as_in_one_by_a_model_that_learned_along():
+    data, known = stream(240), 200
+    model = fitted(data.head(known, data.num_nodes))
+    classifier = NodeClassifier.fit(model, "end to end", epochs=2)
+    found = classifier.predict(rows(data, known))["probability"]
+    model.observe(rows(data, known, 220))
+    np.testing.assert_allclose(classifier.predict(rows(data, 220))["probability"], found[20:], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", [MODEL, SHARP])
+def test_the_head_belongs_to_the_model_that_validation_chose(name: str):
+    """Also if another one, trained on all events, predicts the links."""
+    data, known = stream(240), 200
+    plain, final = (fitted(data.head(known, data.num_nodes), name, final=more) for more in (False, True))
+    assert final.fitted.evaluated is not final.module
+    one, other = (NodeClassifier.fit(model, epochs=3).predict(rows(data, known)) for model in (plain, final))
+    np.testing.assert_allclose(one["probability"], other["probability"], atol=1e-5)
+
+
+@pytest.mark.parametrize("training", ["frozen", "end to end", "from scratch"])
+@pytest.mark.parametrize("final", [False, True])
+def test_a_run_stays_as_it_is_and_its_head_can_be_opened_again(training: Any, final: bool, tmp_path: Path):
+    data, known = stream(220), 200
+    model = fitted(data.head(known, data.num_nodes), folder=tmp_path / "run", final=final)
+    before = {path: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    links = model.predict(rows(data, known))["probability"]
+    classifier = NodeClassifier.fit(model, training, epochs=2)
+    found = classifier.predict(rows(data, known))["probability"]
+    assert np.array_equal(model.predict(rows(data, known))["probability"], links)
+    classifier.save()
+    again = NodeClassifier.open(model)
+    assert again.head.digest == classifier.head.digest
+    assert np.array_equal(again.predict(rows(data, known))["probability"], found)
+    model.save()
+    after = {path: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    assert set(after) - set(before) == {tmp_path / "run" / "head.safetensors"}
+    assert {path: after[path] for path in before} == before
+
+
+def test_rows_come_back_in_their_own_order_and_new_sources_are_marked():
+    data = stream(300)
+    classifier = NodeClassifier.fit(fitted(data, STATELESS), epochs=2)
+    asked = [(3, 25, 400.0), (31, 25, 350.0), (3, 26, 320.0), (31, 25, 500.0)]
+    found = classifier.predict(asked)
+    assert found["source"] == ["3", "31", "3", "31"]
+    assert found["known"].tolist() == [True, False, True, False]
+    for row, chance in zip(asked, found["probability"], strict=True):
+        upto = sorted((each for each in asked if each[2] <= row[2]), key=lambda each: each[2])
+        assert classifier.predict(upto)["probability"][-1] == pytest.approx(chance, abs=1e-6)
+
+
+def test_heads_without_a_folder_and_known_events_are_refused():
+    data = stream(300)
+    classifier = NodeClassifier.fit(model := fitted(data, STATELESS), epochs=1)
+    with pytest.raises(DsrdError, match="came from no folder"):
+        classifier.save()
+    with pytest.raises(DsrdError, match="came from no folder"):
+        NodeClassifier.open(model)
+    with pytest.raises(DsrdError, match="the first 300 events are known already"):
+        classifier.predict([*rows(data, 0), (1, 21, 900.0)])
+    with pytest.raises(DsrdError, match=r"unknown setting 'head\.epoch'"):
+        NodeClassifier.fit(model, epoch=1)

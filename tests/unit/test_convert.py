@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch_geometric.data import TemporalData
 
+from dsrd.config import DataConfig
 from dsrd.data.convert import from_frame, from_pyg, to_pandas, to_polars, to_pyg, to_table, write
 from dsrd.data.dataset import Dataset, Names
-from dsrd.data.read import load
-from dsrd.data.tabular import Columns
+from dsrd.data.read import load, load_with
 from dsrd.errors import DsrdError
 
-COLUMNS = Columns(features=("f_*",), label="label")
+COLUMNS = DataConfig(features=("f_*",), label="label")
 
 
 def stream(*, names: bool = False, node_x: bool = False) -> Dataset:
@@ -63,7 +63,7 @@ def test_frames_come_back_the_same(tool, names):
 def test_files_come_back_the_same(tmp_path, suffix, names):
     dataset = stream(names=names)
     assert write(dataset, tmp_path / f"out{suffix}") == ()
-    again = load(tmp_path / f"out{suffix}", columns=COLUMNS if suffix == ".csv" else Columns(), cache=False)
+    again = load_with(tmp_path / f"out{suffix}", COLUMNS if suffix == ".csv" else DataConfig(), cache=False)
     assert_same_events(dataset, again)
     if names:
         assert again.names.array.equals(dataset.names.array)
@@ -80,7 +80,7 @@ def test_ids_of_unnamed_streams_survive_tables_and_parquet(tmp_path):
 
 def test_two_sided_streams_stay_two_sided(tmp_path):
     frame = pd.DataFrame({"source": [7, 8, 7], "target": [7, 7, 9], "time": [1, 2, 3]})
-    dataset = from_frame(frame, bipartite=True)
+    dataset = load(frame, bipartite=True)
     write(dataset, tmp_path / "two.parquet")
     write(dataset, tmp_path / "two")
     for again in (load(tmp_path / "two.parquet", cache=False), load(tmp_path / "two", cache=False)):
@@ -113,7 +113,7 @@ def test_numbers_survive_a_csv_file_exactly(tmp_path_factory, rows):
     dataset = Dataset.from_arrays("exact", ends, ends, time, edge_x=np.array([[0.0], *([x] for x in feature)]))
     path = tmp_path_factory.mktemp("exact") / "exact.csv"
     write(dataset, path)
-    again = load(path, columns=Columns(features=("f_*",) if dataset.edge_dim else ()), cache=False)
+    again = load(path, features=["f_*"] if dataset.edge_dim else [], cache=False)
     assert again.events.time.tolist() == time
     assert torch.equal(again.edge_x, dataset.edge_x)
 

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from dsrd.config import EvaluateConfig, overridden
-from dsrd.data.source import open_dataset
+from dsrd.data.read import load
 from dsrd.errors import DsrdError
 from dsrd.evaluate.ceiling import ceiling
 from dsrd.evaluate.evaluator import Task, catch_up, draw, evaluate, measure, observe_all, score_pass
 from dsrd.evaluate.protocol import PROTOCOLS, Protocol, aligned, arriving, protocol
 from dsrd.events import Events
-from dsrd.models import GraphSpec, create, model_class
+from dsrd.models import GraphSpec, Snapshot, TemporalModel, create, model_class
 
 DYGLIB, STRICT = PROTOCOLS["dyglib"], PROTOCOLS["strict"]
 
 
 @pytest.fixture(scope="module")
 def task() -> Task:
-    return Task.of(open_dataset("synth:events=2000,snapshots=60").dataset)
+    return Task.of(load("synth:events=2000,snapshots=60"))
 
 
 def make_tgn(task: Task):  # noqa: ANN201
@@ -44,12 +45,24 @@ def make_dsrd(task: Task, whole_moments: bool = False):  # noqa: ANN201
     return model.eval()
 
 
+def measured(
+    model: TemporalModel,
+    task: Task,
+    rules: Protocol,
+    config: EvaluateConfig,
+    trained: Snapshot,
+    parts: tuple[str, ...] = ("test",),
+) -> dict[str, Any]:
+    """Results of the model's first head by part."""
+    return evaluate(model, task, rules, config, trained, parts=parts)[0][""]
+
+
 def test_four_passes_hand_their_state_over(task: Task) -> None:
     """DyGLib's order, written out: val from S_train, new-node val from S_train, both tests from S_val."""
     model = make_tgn(task)
     config = EvaluateConfig(negatives=("random", "historical"))
     trained = model.state.snapshot()
-    found, _ = evaluate(model, task, DYGLIB, config, {"train": trained}, ("val", "test"))
+    found = measured(model, task, DYGLIB, config, trained, ("val", "test"))
 
     model.state.restore(trained)
     for batch in task.split.val.batches(200):
@@ -78,7 +91,7 @@ def test_strict_results_do_not_depend_on_the_batch_size(task: Task) -> None:
     model = make_tgn(task)
     trained = model.state.snapshot()
     found = [
-        evaluate(model, task, STRICT, EvaluateConfig(batch_size=size, candidates=20), {"train": trained})[0]
+        measured(model, task, STRICT, EvaluateConfig(batch_size=size, candidates=20), trained)
         for size in (7, 200)
     ]
     for setting, kinds in found[0]["test"].items():
@@ -111,7 +124,7 @@ def test_a_memory_does_not_see_its_own_timestamp(task: Task) -> None:
 
 def test_ranking_is_measured_when_asked_for(task: Task) -> None:
     model = create("edgebank", GraphSpec())
-    found, _ = evaluate(model, task, DYGLIB, EvaluateConfig(candidates=9), {"train": model.state.snapshot()})
+    found = measured(model, task, DYGLIB, EvaluateConfig(candidates=9), model.state.snapshot())
     ranking = found["test"]["transductive"]["ranking"]
     assert ranking["candidates"] == 9
     assert 10 <= ranking["mrr"] <= 100
@@ -127,14 +140,13 @@ def test_metrics_average_batches_and_splits_differ(task: Task) -> None:
 
 
 def test_nobody_beats_the_ceiling() -> None:
-    source = open_dataset("synth:events=3000")
-    task = Task.of(source.dataset)
-    assert source.law is not None
-    best = ceiling(source.law, task, DYGLIB, EvaluateConfig())
+    task = Task.of(load("synth:events=3000"))
+    assert task.dataset.law is not None
+    best = ceiling(task.dataset.law, task, DYGLIB, EvaluateConfig())
     bank = create("edgebank", GraphSpec())
     for batch in task.split.train.batches(200):
         bank.observe(batch, task.train_past)
-    found, _ = evaluate(bank, task, DYGLIB, EvaluateConfig(), {"train": bank.state.snapshot()})
+    found = measured(bank, task, DYGLIB, EvaluateConfig(), bank.state.snapshot())
     for setting in ("transductive", "inductive"):
         for kind in ("random", "historical", "inductive"):
             assert best[setting][kind]["ap"] > found["test"][setting][kind]["ap"] + 5
@@ -150,7 +162,7 @@ def test_an_empty_new_node_set_gives_no_figures(task: Task) -> None:
     nothing = replace(task.passes["test/new"], events=task.split.test_new[:0], pool=task.split.test_new[:0])
     bare = replace(task, passes={**task.passes, "test/new": nothing})
     model = create("edgebank", GraphSpec())
-    found, _ = evaluate(model, bare, DYGLIB, EvaluateConfig(), {"train": model.state.snapshot()})
+    found = measured(model, bare, DYGLIB, EvaluateConfig(), model.state.snapshot())
     assert found["test"]["inductive"] == {}
 
 
@@ -202,7 +214,7 @@ def test_an_exact_model_can_be_held_to_what_published_states_know(task: Task) ->
         model.observe(batch, task.train_past)
     trained = model.state.snapshot()
     config = EvaluateConfig(negatives=("random",), known="trained")
-    found = evaluate(model, task, STRICT, config, {"train": trained}, ("val",))[0]["val"]["inductive"]["random"]
+    found = measured(model, task, STRICT, config, trained, ("val",))["val"]["inductive"]["random"]
     model.state.restore(trained)
     each = task.passes["val/new"]
     drawn = draw(each, STRICT, config)
@@ -215,5 +227,5 @@ def test_an_exact_model_can_be_held_to_what_published_states_know(task: Task) ->
     label = [1] * len(each.events) + [0] * len(each.events)
     expected = 100 * roc_auc_score(label, torch.cat([*positive, *negative]))
     assert found["auc_split"] == pytest.approx(expected, abs=1e-2)
-    more = evaluate(model, task, STRICT, replace(config, known="all"), {"train": trained}, ("val",))[0]
+    more = measured(model, task, STRICT, replace(config, known="all"), trained, ("val",))
     assert more["val"]["inductive"]["random"]["auc_split"] != found["auc_split"]

@@ -9,16 +9,22 @@ from pathlib import Path
 import pytest
 import torch
 
-from dsrd.bench.run import evaluate_folder, train
+from dsrd.bench.records import Record
 from dsrd.config import RunConfig, TrainConfig
-from dsrd.data.source import Source, open_dataset
+from dsrd.data.read import load
 from dsrd.errors import DsrdError
+from dsrd.estimator import open_run
 from dsrd.evaluate.evaluator import Task
 from dsrd.events import Events
 from dsrd.graph.negatives import TrainingNegatives
+from dsrd.files import write_json
+from dsrd.fitting import measure_run, train_run
 from dsrd.graph.past import Past
+from dsrd.reporter import Reporter, silent
 from dsrd.train import checkpoint
-from dsrd.train.fit import Fit, Progressed, RunFolder, load_model
+from dsrd.train.fit import Fit
+from dsrd.train.run_folder import RunFolder
+from dsrd.train.stopping import Progressed
 
 SMALL = {"model.dim": 8, "model.time_dim": 4, "model.neighbors": 3, "model.dropout": 0.2, "train.lr": 1e-3}
 
@@ -31,13 +37,19 @@ def make_run(model: str = "tgn", **settings: object) -> RunConfig:
 
 
 @pytest.fixture(scope="module")
-def source() -> Source:
-    return open_dataset("synth:events=600")
+def task() -> Task:
+    return Task.of(load("synth:events=600"))
 
 
-@pytest.fixture(scope="module")
-def task(source: Source) -> Task:
-    return Task.of(source.dataset)
+def train(run: RunConfig, folder: RunFolder, task: Task, report: Reporter = silent) -> Record:
+    """Train in a folder to the end, or go on there; measure once."""
+    with folder.claimed(run):
+        if folder.record.exists():
+            return folder.stored_record()
+        record = measure_run(run, train_run(run, task, folder, (), report), report)
+        write_json(folder.record, record)
+        folder.write_history(task.dataset)
+        return record
 
 
 def test_better_means_both_metrics() -> None:
@@ -48,7 +60,7 @@ def test_better_means_both_metrics() -> None:
         judged.append(progressed.judge(ap, auc))
     assert judged == [True, False, True, True, False, False]  # a tie counts, one metric alone does not
     assert (progressed.best_epoch, progressed.best_ap, progressed.waited) == (4, 82, 2)
-    assert [progressed.enough(TrainConfig(patience=patience)) for patience in (2, 3)] == [True, False]
+    assert [progressed.should_stop(TrainConfig(patience=patience)) for patience in (2, 3)] == [True, False]
 
 
 def test_better_may_mean_the_mean_of_both() -> None:
@@ -62,31 +74,31 @@ class KilledError(Exception):
     pass
 
 
-def kill_after(calls: int):  # noqa: ANN201
+class KilledAfter(Reporter):
     """Progress that ends the process, so to speak, after so many reports."""
-    left = calls
 
-    def report(what: str, done: int, total: int) -> None:
-        nonlocal left
-        left -= 1
-        if left < 0:
+    def __init__(self, calls: int) -> None:
+        super().__init__(show=False)
+        self.left = calls
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        self.left -= 1
+        if self.left < 0:
             raise KilledError(what)
-
-    return report
 
 
 @pytest.mark.parametrize("model", ["tgn", "graphmixer"])
 @pytest.mark.parametrize("calls", [1, 4, 9])
 def test_a_killed_run_ends_in_the_same_weights(
-    model: str, calls: int, task: Task, source: Source, tmp_path: Path
+    model: str, calls: int, task: Task, tmp_path: Path
 ) -> None:
     run = make_run(model, train_batch_size=50, train_average=0.9 if model == "graphmixer" else 0.0)
     whole, cut = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "cut")
-    first = train(run, whole, source, task)
+    first = train(run, whole, task)
     with pytest.raises(KilledError):
-        train(run, cut, source, task, kill_after(calls))
+        train(run, cut, task, KilledAfter(calls))
     torch.manual_seed(12345)  # another process, another generator
-    second = train(run, cut, source, task)
+    second = train(run, cut, task)
     assert first["results"] == second["results"]
     for file in ("best.safetensors", "last.safetensors"):
         ours, _ = checkpoint.load(whole.path / file)
@@ -96,11 +108,11 @@ def test_a_killed_run_ends_in_the_same_weights(
             assert all(torch.equal(value, theirs[group][name]) for name, value in tensors.items()), (file, group)
 
 
-def test_a_finished_run_is_not_trained_again(task: Task, source: Source, tmp_path: Path) -> None:
+def test_a_finished_run_is_not_trained_again(task: Task, tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
-    record = train(make_run(), folder, source, task)
+    record = train(make_run(), folder, task)
     written = folder.best.read_bytes(), folder.last.read_bytes()
-    again = train(make_run(), folder, source, task)
+    again = train(make_run(), folder, task)
     assert again["results"] == record["results"]
     assert (folder.best.read_bytes(), folder.last.read_bytes()) == written
     assert json.loads(folder.record.read_text())["results"] == record["results"]
@@ -111,28 +123,30 @@ def test_a_finished_run_is_not_trained_again(task: Task, source: Source, tmp_pat
     "short", [{"train_epochs": 1}, {"train_minutes": 1e-9}, {"train_patience": 1, "train_lr": 1.0}]
 )
 def test_a_run_given_more_trains_on_as_if_it_had_always_had_it(
-    short: dict[str, object], task: Task, source: Source, tmp_path: Path
+    short: dict[str, object], task: Task, tmp_path: Path
 ) -> None:
     long = {**short, "train_epochs": 5, "train_minutes": 0.0, "train_patience": 20}
     whole, grown = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "grown")
-    at_once = train(make_run(**long), whole, source, task)
-    first = train(make_run(**short), grown, source, task)
-    then = train(make_run(**long), grown, source, task)
+    at_once = train(make_run(**long), whole, task)
+    first = train(make_run(**short), grown, task)
+    then = train(make_run(**long), grown, task)
     assert first["timing"]["epochs"] < then["timing"]["epochs"] == at_once["timing"]["epochs"] == 5
     assert then["results"] == at_once["results"]
     assert then["config"] == at_once["config"]
     assert json.loads(grown.record.read_text())["results"] == then["results"]
     ours, theirs = (checkpoint.load(folder.last)[0]["weights"] for folder in (whole, grown))
     assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
-    with pytest.raises(DsrdError, match=r"another train\.epochs \(5, not 4\); choose another --out"):
-        train(make_run(**{**long, "train_epochs": 4}), grown, source, task)  # what was learned cannot be unlearned
+    with pytest.raises(DsrdError, match=r"another train\.epochs \(5, not 4\); choose another folder"):
+        train(make_run(**{**long, "train_epochs": 4}), grown, task)  # what was learned cannot be unlearned
 
 
-def test_evaluating_a_folder_repeats_the_record(task: Task, source: Source, tmp_path: Path) -> None:
+def test_evaluating_a_folder_repeats_the_record(task: Task, tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
-    record = train(make_run(), folder, source, task)
-    assert evaluate_folder(folder, folder.config(), source, task)["results"] == record["results"]
-    strict = evaluate_folder(folder, replace(folder.config(), protocol="strict"), source, task)
+    record = train(make_run(), folder, task)
+    model = open_run(folder.path)
+    folder.record.unlink()
+    assert open_run(folder.path).evaluate(progress=False).record["results"] == record["results"]
+    strict = model.evaluate(protocol="strict", progress=False).record
     assert strict["protocol"] == "strict"
     assert strict["trained"] == {"protocol": "dyglib", "config": record["digests"]["config"]}
     assert strict["results"] != record["results"]
@@ -146,40 +160,40 @@ def test_minutes_end_a_run_and_patience_too(task: Task, monkeypatch: pytest.Monk
     assert (hasty().epoch, hasty.progressed.best_epoch) == (5, 3)  # as good counts as better; 62 comes too late
 
 
-def test_foreign_folders_and_checkpoints_are_refused(task: Task, source: Source, tmp_path: Path) -> None:
+def test_foreign_folders_and_checkpoints_are_refused(task: Task, tmp_path: Path) -> None:
     tgn, other = RunFolder(tmp_path / "tgn"), RunFolder(tmp_path / "graphmixer")
-    train(make_run("tgn", train_epochs=1), tgn, source, task)
-    train(make_run("graphmixer", train_epochs=1), other, source, task)
-    with pytest.raises(DsrdError, match=r"another train\.lr \(0\.001, not 0\.01\); choose another --out"):
-        train(make_run("tgn", train_epochs=1, train_lr=0.01), tgn, source, task)
+    train(make_run("tgn", train_epochs=1), tgn, task)
+    train(make_run("graphmixer", train_epochs=1), other, task)
+    with pytest.raises(DsrdError, match=r"another train\.lr \(0\.001, not 0\.01\); choose another folder"):
+        train(make_run("tgn", train_epochs=1, train_lr=0.01), tgn, task)
     with pytest.raises(DsrdError, match="was trained on other data"):
-        load_model(tgn, tgn.config(), Task.of(open_dataset("synth:events=700").dataset))
+        Fit(tgn.config(), Task.of(load("synth:events=700")), tgn)()
     other.best.write_bytes(tgn.best.read_bytes())
     with pytest.raises(DsrdError, match="holds a tgn, not a graphmixer"):
-        load_model(other, other.config(), task)
+        other.load_model(other.config())
     tgn.best.write_bytes(tgn.best.read_bytes()[:1000])
     with pytest.raises(DsrdError, match="not a dsrd checkpoint, or a damaged one"):
-        load_model(tgn, tgn.config(), task)
+        tgn.load_model(tgn.config())
 
 
-def test_a_run_is_rebuilt_for_what_it_was_trained_for(task: Task, source: Source, tmp_path: Path) -> None:
+def test_a_run_is_rebuilt_for_what_it_was_trained_for(task: Task, tmp_path: Path) -> None:
     """Under strict a state takes in whole timestamps; a checkpoint older than that rule keeps to its own."""
     folders = {name: RunFolder(tmp_path / name) for name in ("dyglib", "strict")}
     for name, folder in folders.items():
-        train(replace(make_run(train_epochs=1), protocol=name), folder, source, task)
-        assert load_model(folder, folder.config(), task).graph.whole_moments == (name == "strict")
+        train(replace(make_run(train_epochs=1), protocol=name), folder, task)
+        assert folder.load_model(folder.config()).graph.whole_moments == (name == "strict")
     best, strict = folders["strict"].best, folders["strict"].config()
     groups, note = checkpoint.load(best)
     del note["graph"]["whole_moments"]
     checkpoint.save(best, groups, note)
-    assert not load_model(folders["strict"], strict, task).graph.whole_moments
+    assert not folders["strict"].load_model(folders["strict"].config()).graph.whole_moments
     assert Fit(strict, task, folders["strict"]).model.graph.whole_moments
     folders["strict"].last.write_bytes(best.read_bytes())
     assert not Fit(strict, task, folders["strict"]).model.graph.whole_moments
     note["graph"]["size"] = 1
     checkpoint.save(best, groups, note)
     with pytest.raises(DsrdError, match="lacks something or does not fit"):
-        load_model(folders["strict"], strict, task)
+        folders["strict"].load_model(folders["strict"].config())
 
 
 def test_neighbours_are_drawn_anew_for_every_batch(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -265,8 +265,8 @@ def test_real_citations_ask_for_every_paper_once(real_data: Any):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"asks": "node"}, "unknown value of --ask 'node'; did you mean 'nodes'?"),
-        ({"visible": "sametime"}, "unknown value of --visible 'sametime'; did you mean 'same-time'?"),
+        ({"asks": "node"}, "unknown value of asks 'node'; did you mean 'nodes'?"),
+        ({"visible": "sametime"}, "unknown value of visible 'sametime'; did you mean 'same-time'?"),
         ({"node_label": torch.full((31,), np.nan)}, "no event has a label"),
         ({"node_label": torch.ones(31)}, "every label is 1"),
         ({"node_label": (torch.arange(31) == 1).float()}, "the val events have "),
@@ -280,7 +280,7 @@ def test_questions_that_cannot_be_asked(options: dict[str, Any], said: str):
 
 
 def test_classes_are_read_by_id_or_by_name(tmp_path: Path):
-    names = Names(["", "ann", "bob", "ann"], first_target=3)
+    names = Names.two_kinds(["", "ann", "bob", "ann"], first_target=3)
     data = Dataset.from_arrays("people", [1, 2], [3, 3], [0.0, 1.0], names=names)
     np.save(tmp_path / "node_labels.npy", np.array([-1, 2, -1, 1]))
     found = read_node_labels(tmp_path / "node_labels.npy", data)

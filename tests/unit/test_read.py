@@ -11,9 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dsrd.data.convert import from_frame
 from dsrd.data.read import load
-from dsrd.data.tabular import Columns
 from dsrd.errors import DsrdError
 
 
@@ -58,7 +56,8 @@ def test_ids_are_kept_letter_by_letter(file):
 def test_unsorted_files_are_sorted_stably_and_say_so(file):
     dataset = read(
         file("source,target,time,x,y\na,b,5,1,0\nc,d,1,2,1\ne,f,5,3,0\ng,h,1,4,1\n"),
-        columns=Columns(features=("x",), label="y"),
+        features=["x"],
+        label="y",
     )
     assert dataset.edge_x[:, 0].tolist() == [0, 2, 4, 1, 3]
     assert dataset.label.tolist() == [1, 1, 0, 0]
@@ -68,11 +67,10 @@ def test_unsorted_files_are_sorted_stably_and_say_so(file):
 
 def test_own_column_names_patterns_and_delimiters(file):
     text = "when;who;whom;f_b;note;f_a;is_spam\n1;a;b;0.5;x;2;1\n2;b;c;1.5;y;-3;0\n"
-    columns = Columns(source="who", target="whom", time="when", features=("f_*",), label="is_spam")
-    dataset = read(file(text), columns=columns)
+    dataset = read(file(text), source="who", target="whom", time="when", features=["f_*"], label="is_spam")
     assert dataset.edge_x.tolist() == [[0, 0], [0.5, 2], [1.5, -3]]
     assert dataset.label.tolist() == [1, 0]
-    assert dataset.notes == ("ignored the column note; pick features with --features, a label with --label",)
+    assert dataset.notes == ("ignored the column note; pick features with `features`, a label with `label`",)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +89,7 @@ def test_times_may_be_numbers_or_iso_dates(file, texts, seconds):
     rows = "".join(f"a,b,{text}\n" for text in texts)
     assert read(file("source,target,time\n" + rows)).events.time.tolist() == seconds
     frame = pa.table({"source": ["a", "a"], "target": ["b", "b"], "time": texts})
-    assert from_frame(frame).events.time.tolist() == seconds
+    assert load(frame).events.time.tolist() == seconds
 
 
 def test_compressed_blank_lines_and_byte_order_mark(file):
@@ -101,7 +99,7 @@ def test_compressed_blank_lines_and_byte_order_mark(file):
 
 
 def test_zero_features_are_no_features(file):
-    dataset = read(file("source,target,time,f\na,b,1,0\nb,c,2,0\n"), columns=Columns(features=("f",)))
+    dataset = read(file("source,target,time,f\na,b,1,0\nb,c,2,0\n"), features=["f"])
     assert dataset.edge_x.shape == (3, 0)
 
 
@@ -125,7 +123,7 @@ def test_parquet(tmp_path):
 )
 def test_numbering_agrees_with_a_loop(rows, bipartite):
     frame = pa.table(dict(zip(("source", "target", "time"), map(list, zip(*rows, strict=True)), strict=True)))
-    dataset = from_frame(frame, bipartite=bipartite)
+    dataset = load(frame, bipartite=bipartite)
     src, dst = dataset.events.src.tolist(), dataset.events.dst.tolist()
     ordered = sorted(rows, key=lambda row: row[2])
     if bipartite:
@@ -169,8 +167,8 @@ H = "source,target,time\n"
         ("", "the file is empty"),
         ("\n", "the file is empty"),
         (H, "a header and no events"),
-        ("a,b,c\nx,y,1\n", r"no column 'source'; it has the columns a, b, c: name yours with --source"),
-        ("source,target,ts\nx,y,1\n", r"no column 'time'.*--time"),
+        ("a,b,c\nx,y,1\n", r"no column 'source'; it has the columns a, b, c: name yours with `source`"),
+        ("source,target,ts\nx,y,1\n", r"no column 'time'.*`time`"),
         (H + "a,b,1\na,b,\n", "row 3: time is empty"),
         (H + "a,b,1\na,b,nan\n", "row 3: time is empty or not a number"),
         (H + "a,b,inf\n", "row 2: time is inf"),
@@ -218,13 +216,13 @@ def test_text_that_is_not_utf8(file):
 )
 def test_bad_features(file, cell, match):
     path = file(f"source,target,time,f_0,f_1\na,b,1,2,3\na,b,2,4,{cell}\n")
-    refused(match, path, columns=Columns(features=("f_*",)))
+    refused(match, path, features=["f_*"])
 
 
 def test_missing_feature_and_label_columns(file):
     path = file(H + "a,b,1\n")
-    refused(r"no column matches 'f_\*'", path, columns=Columns(features=("f_*",)))
-    refused("no column 'y'.*--label", path, columns=Columns(label="y"))
+    refused(r"no column matches 'f_\*'", path, features=["f_*"])
+    refused("no column 'y'.*`label`", path, label="y")
 
 
 def test_bad_parquet(tmp_path, file):
@@ -232,7 +230,7 @@ def test_bad_parquet(tmp_path, file):
     table = pa.table({"source": ["a", "b"], "target": ["b", "c"], "time": [1.0, None]})
     pyarrow.parquet.write_table(table, path)
     refused("row 2: time is empty", path)
-    refused("no column 'when'", path, columns=Columns(time="when"))
+    refused("no column 'when'", path, time="when")
     refused("whole Parquet file", file(path.read_bytes()[:-20], "cut.parquet"))
     pyarrow.parquet.write_table(table.slice(0, 0), path)
     refused("no events", path)
@@ -241,11 +239,13 @@ def test_bad_parquet(tmp_path, file):
 def test_files_that_are_not_there(tmp_path, monkeypatch):
     refused("no such file", tmp_path / "none.csv")
     monkeypatch.setenv("DSRD_DATA", str(tmp_path / "elsewhere"))
-    with pytest.raises(DsrdError, match=r"'UNvote' is in none of .*elsewhere.*dsrd data fetch UNvote.*DSRD_DATA"):
+    with pytest.raises(
+        DsrdError, match=r"'UNvote' is in none of .*elsewhere.*fetch it, or set DSRD_DATA .*UNvote"
+    ):
         load("un vote", data_dir=tmp_path)
     with pytest.raises(DsrdError, match="unknown data set 'wikipeda'; did you mean 'wikipedia'"):
         load("wikipeda")
-    with pytest.raises(DsrdError, match="unknown format 'cvs'; did you mean 'csv'"):
+    with pytest.raises(DsrdError, match="unknown value of format 'cvs'; did you mean 'csv'"):
         load(tmp_path, format="cvs")
     (tmp_path / "empty").mkdir()
     refused(r"the folder has no ml_empty.csv or empty.csv", tmp_path / "empty")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from dsrd.reporter import LINE_EVERY, Reporter, bar, download_bar, silent
+from dsrd.reporter import LINE_EVERY, Reporter, download_bar, silent
 
 FIRST = {"loss": 0.41234, "val_ap": 91.204, "val_auc": 92.315}
 
@@ -196,7 +196,7 @@ def test_silence(capsys: pytest.CaptureFixture[str]):
 
 
 def test_the_bars_of_the_commands_are_quiet_outside_a_terminal(capsys: pytest.CaptureFixture[str]):
-    with bar() as report:
+    with Reporter() as report:
         report("train", 1, 2)
     with download_bar("http://example.org/calls.csv") as there:
         there(1, None)

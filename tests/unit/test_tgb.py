@@ -186,7 +186,7 @@ def test_mrr_is_that_of_a_loop_over_events(name: str, source: SimpleNamespace, f
     task, size = Task.of_parts(*found), 50
     model = small(name, task)
     config = replace(RANDOM, batch_size=size)
-    results, _ = evaluate(model, task, DYGLIB, config, {"train": model.state.snapshot()}, ("val", "test"))
+    results, _ = evaluate(model, task, DYGLIB, config, model.state.snapshot(), parts=("val", "test"))
 
     model = small(name, task)
     for part in ("val", "test"):
@@ -204,7 +204,7 @@ def test_mrr_is_that_of_a_loop_over_events(name: str, source: SimpleNamespace, f
                     score = torch.sigmoid(model.score(query, now)).numpy()
                 found_ranks.append(reciprocal_rank(score[0], score[1:]))
             model.observe(batch, task.full_past)
-        ranking = results[part]["transductive"]["ranking"]
+        ranking = results[""][part]["transductive"]["ranking"]
         # scores of one pair in two calls may differ in the last bit, which can part a tie
         assert ranking["mrr"] == pytest.approx(100 * np.mean(found_ranks), abs=1e-3)
         assert ranking["candidates"] == task.passes[part].candidates.shape[1]
@@ -225,12 +225,13 @@ def test_a_fit_on_given_parts_ranks_given_candidates(name: str, found: Benchmark
     fit = Fit(run.with_overrides({"train.epochs": 2, "train.batch_size": 50}), task)
     fit()
     assert fit.validation.ranked is None, "early stopping looks at random negatives alone"
-    trained = {"train": fit.model.state.snapshot()}
+    trained = fit.model.state.snapshot()
     results, digests = evaluate(fit.model, task, fit.rules, run.evaluate, trained)
-    assert set(results["test"]["transductive"]) == {"random", "ranking"}
-    assert 0 < results["test"]["transductive"]["ranking"]["mrr"] <= 100
+    found_on_test = results[""]["test"]["transductive"]
+    assert set(found_on_test) == {"random", "ranking"}
+    assert 0 < found_on_test["ranking"]["mrr"] <= 100
     bare = Task.of_parts(found.dataset, found.parts)
-    assert digests["test"] != evaluate(fit.model, bare, fit.rules, run.evaluate, dict(trained))[1]["test"]
+    assert digests["test"] != evaluate(fit.model, bare, fit.rules, run.evaluate, trained)[1]["test"]
 
 
 def test_pieces_of_a_ranking_change_nothing(found: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,7 +67,6 @@ def test_wandb_writes_an_offline_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
     tracker = WandB("calls", mode="offline", dir=tmp_path)
     for epoch, metrics in EPOCHS.items():
         tracker(epoch, metrics)
-    assert dict(tracker._run.summary) | EPOCHS[2] == dict(tracker._run.summary)
     tracker.close()
     (written,) = (tmp_path / "wandb").glob("offline-run-*/*.wandb")
     assert b"val_auc" in written.read_bytes()

@@ -2,38 +2,34 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import asdict, replace
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
 from dsrd.cli import options, show
-from dsrd.config import overridden
+from dsrd.cli.predict import give
 from dsrd.errors import DsrdError, unknown
 from dsrd.files import require_writable
-from dsrd.reporter import Progress, Reporter
+from dsrd.reporter import Reporter
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from dsrd.bench.records import Record
-    from dsrd.config import RunConfig
-    from dsrd.data.dataset import Dataset
-    from dsrd.evaluate.evaluator import Task
-    from dsrd.evaluate.questions import NodeTask
-    from dsrd.models import TemporalModel
-    from dsrd.train.classify import Fitted, HeadConfig
+    from dsrd.train.saved_head import Training
 
 EXAMPLES = options.examples(
     "dsrd classify runs/first",
+    "dsrd classify runs/first --apply tomorrow.csv --out classes.csv",
     "dsrd classify runs/first --end-to-end --set head.epochs=5 --json",
 )
 NO_FILE = "none"
 FEW_KNOWN = 50.0  # percent of nodes with a past below which the figures need a warning
-JOINT_EPOCHS, JOINT_PATIENCE = 20, 5  # an epoch of a whole model takes minutes, not moments
 
+Apply = Annotated[
+    Path | None,
+    typer.Option("--apply", metavar="FILE", help="Classify the sources of these events.", show_default=False),
+]
 EndToEnd = Annotated[bool, typer.Option("--end-to-end", help="Train the model along with the head.")]
 FromScratch = Annotated[bool, typer.Option("--from-scratch", help="End to end, from new weights.")]
 Ask = Annotated[
@@ -66,6 +62,9 @@ def classify(
     labels: Labels = None,
     seed: HeadSeed = None,
     set_: Settings = None,
+    apply: Apply = None,
+    out: options.OutFile = None,
+    dataset: options.SameData = None,
     json: options.Json = False,
     results: options.Results = "",
     data_dir: options.DataDir = None,
@@ -73,144 +72,104 @@ def classify(
 ) -> None:
     """Classify nodes by a trained run.
 
-    The run's model stays as it is; a small network learns from its embeddings to tell the labels of the stream
-    apart. With --end-to-end the model learns along, from the run's weights.
+    The run's model stays as it is; a small network, its head, learns from the model's embeddings to tell the
+    labels of the stream apart. With --end-to-end the model learns along, from the run's weights. The head is saved
+    with the run; with --apply it classifies the source of each event in a file, events that follow the run's.
 
     The label of an event belongs to its source at that time, and an answer may use what came before. Nodes with
     classes of their own are asked about once, when they first appear, and the events of that time are visible;
     with --ask ends, at both ends of every event.
     Figures are over all test questions, with the interval that holds 95 % of 1,000 bootstrap draws.
     """
-    from dsrd.bench import records
-    from dsrd.bench import run as runner
-    from dsrd.evaluate.questions import NodeTask
-    from dsrd.train.fit import RunFolder, build, load_model
-
     options.use_threads(threads)
-    trained = RunFolder(folder)
-    run = trained.config()
-    if seed is not None and seed < 0:
-        raise DsrdError(f"--seed {seed}: give 0 or more")
-    seed = run.seed if seed is None else seed
-    mode = "from scratch" if from_scratch else "end to end" if end_to_end else "frozen"
-    config = _head(run, mode, options.settings(set_))
+    training: Training = "from scratch" if from_scratch else "end to end" if end_to_end else "frozen"
+    if apply is not None:
+        given = {"--end-to-end": end_to_end, "--from-scratch": from_scratch, "--ask": ask, "--visible": visible}
+        given |= {"--labels": labels, "--seed": seed, "--set": set_, "--results": results or None}
+        _check_alone(given)
+        _apply(folder, apply, out, dataset, data_dir, json)
+        return
+    if out is not None:
+        raise DsrdError("--out goes with --apply; leave it out")
+    _check(ask, visible, seed)
+    asked = {"asks": ask, "visible": visible, "labels": labels, "seed": seed, "data_dir": data_dir}
     file = None if results == NO_FILE else Path(results) if results else folder.parent / "results.jsonl"
-    if file is not None:
-        require_writable(file)
-    with Reporter() as progress:
-        opened, task = runner.prepare(run, data_dir, progress)
-        show.note(*opened.dataset.notes)
-        classes = _classes(run, opened.dataset, ask, labels, data_dir)
-        nodes = NodeTask.of(opened.dataset, ask, visible, classes)  # bad labels are found before the work
-        if from_scratch:
-            run = replace(run, seed=seed)
-        model = build(run, task) if from_scratch else load_model(trained, run, task)
-        record = _measured(run, task, nodes, model, mode, config, seed, progress)
-    known = record["results"]["test"]["with_past"]
-    if known < FEW_KNOWN:
-        show.note(f"only {known:.1f} % of the test nodes had any event before: the others cannot be told apart")
-    if file is not None:
-        records.append(file, record)
+    record = _train(folder, dataset, training, {**asked, **_settings(set_)}, file)
     if json:
         show.as_json(record)
     else:
         _table(record)
 
 
-def _head(run: RunConfig, mode: str, given: dict[str, str]) -> HeadConfig:
-    """The published head; a model that learns along does so at the rate it was trained with."""
+def _check_alone(given: dict[str, Any]) -> None:
+    for option, value in given.items():
+        if value is not None and value is not False:
+            raise DsrdError(
+                f"{option} is for training a head, and --apply uses the saved one; leave one of them out"
+            )
+
+
+def _check(ask: str | None, visible: str | None, seed: int | None) -> None:
+    from dsrd.evaluate import questions
+
+    for option, word, known in (("--ask", ask, questions.Asks), ("--visible", visible, questions.Visible)):
+        if word is not None and word not in get_args(known):
+            raise unknown(f"value of {option}", word, get_args(known))
+    if seed is not None and seed < 0:
+        raise DsrdError(f"--seed {seed}: give 0 or more")
+
+
+def _settings(given: list[str] | None) -> dict[str, str]:
     from dsrd.train.classify import HeadConfig
 
-    config = HeadConfig()
-    if mode != "frozen":
-        config = replace(config, lr=run.train.lr, epochs=JOINT_EPOCHS, patience=JOINT_PATIENCE)
-    known = [f"head.{name}" for name in asdict(config)]
-    for key in given:
+    found = options.settings(given)
+    known = [f"head.{entry.name}" for entry in fields(HeadConfig)]
+    for key in found:
         if key not in known:
             raise unknown("setting", key, known)
-    return overridden(config, {key.removeprefix("head."): value for key, value in given.items()}, prefix="head.")
+    return {key.removeprefix("head."): value for key, value in found.items()}
 
 
-def _classes(
-    run: RunConfig, dataset: Dataset, ask: str | None, file: Path | None, data_dir: Path | None
-) -> Tensor | None:
-    """Classes of nodes from the file given, or from the one that lies with the data; none for labels of events."""
-    from dsrd.data.labels import beside, read_node_labels
-
-    if ask == "events":
-        if file is not None:
-            raise DsrdError(f"--labels {file}: holds classes of nodes; leave out --ask events, or --labels")
-        return None
-    file = file or beside(run.dataset, data_dir)
-    return None if file is None else read_node_labels(file, dataset)
-
-
-def _measured(
-    run: RunConfig,
-    task: Task,
-    nodes: NodeTask,
-    model: TemporalModel,
-    mode: str,
-    config: HeadConfig,
-    seed: int,
-    progress: Progress,
+def _train(
+    folder: Path, dataset: str | None, training: Training, given: dict[str, Any], file: Path | None
 ) -> Record:
     from dsrd.bench import records
-    from dsrd.data.dataset import digest_of_tensors
-    from dsrd.evaluate.classification import measure
-    from dsrd.evaluate.questions import PARTS
+    from dsrd.estimator import open_run
+    from dsrd.nodes import NodeClassifier
+    from dsrd.train.run_folder import RunFolder
+    from dsrd.train.saved_head import FILE
 
-    fitted, timing = _fitted(run, task, nodes, model, mode, config, seed, progress)
-    found = {
-        part: measure(nodes.targets(part), fitted.scores[part], nodes.names, seed=seed) for part in ("test", "val")
-    }
-    for part, figures in found.items():
-        figures["with_past"] = round(100 * nodes.with_past(part, task.full_past), 4)
-    more = {
-        "seed": seed,
-        "backbone_seed": run.seed,
-        "head": "node",
-        "training": mode,
-        "asks": nodes.asks,
-        "visible": nodes.visible,
-        "classes": nodes.names,
-        "labels": {part: nodes.counts(part) for part in PARTS},
-        "val_auc": [round(100 * auc, 4) for auc in fitted.val_auc],
-        "dim": fitted.dim,
-    }
-    record = {**records.make(run, task, model, found, {}, timing, **more), "task": "node"}
-    record["config"] = {**record["config"], "head": asdict(config)}
-    del record["digests"]["negatives"]  # none were drawn
-    record["digests"] |= {"split": nodes.digest, "weights": digest_of_tensors(*model.state_dict().values())}
+    RunFolder(folder).config()  # what is no run is said to be none, and nothing is looked for in it
+    for each in (folder / FILE, *([] if file is None else [file])):
+        require_writable(each)
+    with Reporter() as report:
+        model = open_run(folder, dataset, data_dir=given["data_dir"])
+        classifier = NodeClassifier.fit(model, training, progress=report, **given)
+        classifier.save()
+        record = classifier.record
+        assert record is not None
+        known = record["results"]["test"]["with_past"]
+        if known < FEW_KNOWN:
+            report.note(
+                f"only {known:.1f} % of the test nodes had any event before: the others cannot be told apart"
+            )
+    if file is not None:
+        records.append(file, record)
     return record
 
 
-def _fitted(
-    run: RunConfig,
-    task: Task,
-    nodes: NodeTask,
-    model: TemporalModel,
-    mode: str,
-    config: HeadConfig,
-    seed: int,
-    progress: Progress,
-) -> tuple[Fitted, dict[str, Any]]:
-    """The head, and how long its parts took."""
-    from dsrd.evaluate.protocol import protocol
-    from dsrd.train.classify import Walk, embeddings, fit_end_to_end, fit_head
+def _apply(
+    folder: Path, events: Path, out: Path | None, dataset: str | None, data_dir: Path | None, json: bool
+) -> None:
+    from dsrd.estimator import open_run
+    from dsrd.nodes import NodeClassifier
 
-    past, rules = task.full_past.to(model.device), protocol(run.protocol)
-    began = time.perf_counter()
-    if mode == "frozen":
-        x = embeddings(Walk(model, nodes, past, rules, run.evaluate.batch_size), progress)
-        embedded = time.perf_counter()
-        fitted = fit_head(x, nodes, config, seed, progress)
-        timing = {"embed_seconds": round(embedded - began, 3)}
-    else:
-        embedded, timing = began, {}
-        fitted = fit_end_to_end(Walk(model, nodes, past, rules, config.batch_size), config, seed, progress)
-    seconds = {"head_seconds": round(time.perf_counter() - embedded, 3)}
-    return fitted, {**timing, **seconds, "epochs": fitted.epochs, "best_epoch": fitted.best_epoch}
+    if out is not None:
+        require_writable(out)
+    with Reporter() as report:
+        classifier = NodeClassifier.open(open_run(folder, dataset, data_dir=data_dir))
+        found = classifier.predict(events, progress=report)
+    give(found, "predictions", out, json)
 
 
 def _table(record: Record) -> None:

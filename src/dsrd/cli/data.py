@@ -1,4 +1,4 @@
-"""`dsrd data list | describe | audit | convert | fetch | synth`."""
+"""`dsrd data list | describe | audit | convert | fetch | sample | synth`."""
 
 from __future__ import annotations
 
@@ -91,7 +91,15 @@ def audit(
     name: Name,
     json: options.Json = False,
     data_dir: options.DataDir = None,
-    order: Annotated[str, typer.Option("--order", metavar="NAME", help="Draw as py37, py38 or fast.")] = "py37",
+    order: Annotated[
+        str | None,
+        typer.Option(
+            "--order",
+            metavar="NAME",
+            help="Draw as py37, py38 or fast.",
+            show_default="py37 for benchmarks, else fast",
+        ),
+    ] = None,
     *,
     data: DataConfig,
 ) -> None:
@@ -106,7 +114,8 @@ def audit(
     with Reporter() as progress:
         dataset = _read(name, data, data_dir, progress)
         try:
-            found = audited(dataset.name, dataset.events, order=order, progress=progress)  # type: ignore[arg-type]
+            chosen: Any = order or ("py37" if dataset.catalogued else "fast")
+            found = audited(dataset.name, dataset.events, order=chosen, progress=progress)
         except DsrdError as error:
             raise DsrdError(f"{name}: {error}") from error
     if json:
@@ -187,6 +196,26 @@ def fetch(
         show.as_json({"path": str(place)})
     else:
         show.line(str(place))
+
+
+@app.command(epilog=options.examples("dsrd data sample", "dsrd data sample try-out"))
+def sample(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Where to write.", show_default="the current folder")
+    ] = Path(),
+    json: options.Json = False,
+) -> None:
+    """Write a small call log to try things on.
+
+    calls.csv has the calls of eighty days, tomorrow.csv those of the day after, ask.csv a few questions.
+    """
+    from dsrd.data.sample import write_sample
+
+    written = [str(path) for path in write_sample(folder)]
+    if json:
+        show.as_json({"paths": written})
+    else:
+        show.line("\n".join(written))
 
 
 @app.command(

@@ -22,7 +22,7 @@ from dsrd.data.arrow import DAMAGED, read_dataset, write_dataset
 from dsrd.data.dataset import Dataset
 from dsrd.errors import DsrdError
 
-VERSION = 2
+VERSION = 3
 """Raised when the layout or a reader changes, so that old folders are not opened."""
 
 

@@ -157,6 +157,7 @@ class Dataset:
     digest: str = ""  # of every array, so that a record says what it was measured on
     notes: tuple[str, ...] = ()  # what the reader had to do, for people ("sorted 12 rows by time")
     columns: DataConfig = AS_THEY_COME  # how it was read, so that later tables of its kind are read alike
+    features: tuple[str, ...] = ()  # what the columns of `edge_x` are called
     dates: bool = False  # times were written as dates: they are seconds since 1970, UTC
     catalogued: bool = False  # a copy of a data set of the catalogue
     law: Any = None  # the SynthConfig it was drawn from, if it is synthetic
@@ -241,7 +242,8 @@ class Dataset:
         assert self.names.is_target is not None
         src, dst, _, _ = self.events.numpy()
         later = np.stack([src[events:], dst[events:]], axis=1).reshape(-1)
-        order = np.concatenate([[0], np.unique(src[:events]), np.unique(dst[:events]), later])
+        rest = np.arange(len(self.names))  # names without events
+        order = np.concatenate([[0], np.unique(src[:events]), np.unique(dst[:events]), later, rest])
         _, first = np.unique(order, return_index=True)
         old_id = order[np.sort(first)]  # [N], by new id
         new_id = np.empty_like(old_id)
@@ -266,10 +268,14 @@ class Dataset:
         bipartite: bool = False,
         notes: tuple[str, ...] = (),
         columns: DataConfig = AS_THEY_COME,
+        features: Sequence[str] = (),
         dates: bool = False,
         law: Any = None,
     ) -> Dataset:
-        """Check and wrap arrays sorted by time. Feature matrices come with their padding row 0."""
+        """Check and wrap arrays sorted by time. Feature matrices come with their padding row 0.
+
+        Edge features without names are called `f_0`, `f_1`, ...
+        """
         events = Events.from_numpy(src, dst, time)
         edges = _features(name, "edge", edge_x, len(events) + 1)
         nodes = _features(name, "node", node_x, events.num_nodes, at_least=True)
@@ -293,6 +299,7 @@ class Dataset:
             digest=digest_of(*events.numpy()[:3], edges, nodes, labels),
             notes=notes,
             columns=columns,
+            features=tuple(features or map("f_{}".format, range(edges.shape[1]))) if edges.shape[1] else (),
             dates=dates,
             law=law,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from glob import escape
 from typing import Literal, get_args
 
 import numpy as np
@@ -81,7 +82,7 @@ class GrowingStream:
 
     def suggestions(self, name: str, *, target: bool = False) -> list[str]:
         """Known names that look like `name`, five at most."""
-        return [] if self._names is None else self._names.suggestions(name, target=target)
+        return [] if self._names is None else self._names.with_more(self._spelt).suggestions(name, target=target)
 
     def _side(self, target: bool) -> int:
         return int(target and self._two_kinds)
@@ -98,12 +99,12 @@ class GrowingStream:
         """
         if late not in get_args(Late):
             raise unknown("value of late", late, get_args(Late))
-        columns = self._columns_in(table)
+        columns = self._columns_in(table, origin)
         tabular.require(columns, table.column_names, origin)
         time = values.times(table[columns.time], "time", origin, columns.time_format)
         row = np.argsort(time, kind="stable")
         src, dst, known, new_names = self._ids(table, columns, origin, row)
-        edge_x = self._features(table, columns, origin)
+        edge_x = self._features(table, origin)
         skipped = self._known_rows(src[row], dst[row], time[row], edge_x[row])
         row = row[skipped:]
         older = time[row] < self.last_time
@@ -170,12 +171,17 @@ class GrowingStream:
         digest = digest_of_parts(events, edge_x, node_x, label)
         return replace(old, events=events, edge_x=edge_x, node_x=node_x, label=label, names=names, digest=digest)
 
-    def _columns_in(self, table: pa.Table) -> DataConfig:
+    def _columns_in(self, table: pa.Table, origin: Origin) -> DataConfig:
         """As the stream was read; labels may be missing, they are what people want to know."""
-        columns = self.columns
+        columns, features = self.columns, self._dataset.features
+        picked = features if columns.features == () else tabular.feature_names(columns, table.column_names)
+        other = [name for name in (*features, *picked) if name not in table.column_names or name not in features]
+        if features and other:
+            raise origin.error(
+                f"the feature columns differ by '{other[0]}'; give those of the stream: {', '.join(features)}"
+            )
         there = columns.label in table.column_names
-        wanted = columns.features if self.edge_dim else ()
-        return replace(columns, label=columns.label if there else None, features=wanted)
+        return replace(columns, label=columns.label if there else None, features=tuple(map(escape, features)))
 
     def _known_rows(self, src: Ids, dst: Ids, time: NDArray[np.float64], edge_x: NDArray[np.float32]) -> int:
         """How many of the first rows are the stream itself: all of it or nothing."""
@@ -223,15 +229,10 @@ class GrowingStream:
                     ids[code] = new.setdefault((names[code], target and self._two_kinds), first + len(new))
         return src_ids[src_code], dst_ids[dst_code], known, tuple(new)
 
-    def _features(self, table: pa.Table, columns: DataConfig, origin: Origin) -> NDArray[np.float32]:
-        names = tabular.feature_names(columns, table.column_names) if self.edge_dim else []
-        if len(names) != self.edge_dim:
-            raise origin.error(
-                f"{len(names)} columns of features ({', '.join(names)}) where the stream has {self.edge_dim}; "
-                "give the same ones"
-            )
+    def _features(self, table: pa.Table, origin: Origin) -> NDArray[np.float32]:
+        """In the stream's order of columns, whatever that of the table is."""
         matrix = np.zeros((len(table), self.edge_dim), dtype=np.float32)
-        for j, feature in enumerate(names):
+        for j, feature in enumerate(self._dataset.features):
             matrix[:, j] = values.numbers(table[feature], f"feature '{feature}'", origin)
         return matrix
 

@@ -84,7 +84,10 @@ def from_table(table: pa.Table, columns: DataConfig, origin: Origin, *, name: st
     time, dates = values.dated_times(table[columns.time], "time", origin, columns.time_format)
     order, notes = _order(time)
     if not dates and values.look_like_days(time):
-        notes += (f"times such as {time[0]:.0f} look like dates and are read as numbers; tell the format: %Y%m%d",)
+        notes += (
+            f"times such as {time[0]:.0f} look like dates and are read as numbers; if they are dates, "
+            "give the `time_format` %Y%m%d",
+        )
     if written.get("ids_are_names"):
         src, dst = (values.integers(table[end], end, origin, least=1) for end in (columns.source, columns.target))
         known: Names | None = None
@@ -106,6 +109,7 @@ def from_table(table: pa.Table, columns: DataConfig, origin: Origin, *, name: st
         bipartite=bipartite,
         notes=notes,
         columns=replace(columns, bipartite=bipartite),
+        features=features,
         dates=dates or bool(written.get("dates", False)),
     )
 

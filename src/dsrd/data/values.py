@@ -179,7 +179,7 @@ def _directives(format: str, origin: Origin) -> set[str]:
     """The letters after the percent signs of a format that Python knows and that names a year."""
     found = set(re.findall("%(.)", format)) - {"%"}
     try:
-        datetime.strptime(datetime(2024, 11, 22).strftime(format), format)
+        datetime.strptime(datetime(2024, 11, 22, tzinfo=UTC).strftime(format), format)
     except ValueError as error:
         raise origin.error(f"time format {format}: {error}; write it as for strptime: %d/%m/%Y %H:%M") from None
     if not found & YEARS:

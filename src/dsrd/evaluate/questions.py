@@ -63,8 +63,8 @@ class NodeTask:
         Asked are nodes if their classes are given, else events. Nodes and ends can be asked about without a list
         of classes if every source has the same label throughout.
         """
-        _require_known("--ask", asks, Asks)
-        _require_known("--visible", visible, Visible)
+        _require_known("asks", asks, Asks)
+        _require_known("visible", visible, Visible)
         whose = cast(Asks, asks or ("events" if node_label is None else "nodes"))
         seen = cast(Visible, visible or DEFAULT_VISIBLE[whose])
         rows = _rows(dataset)
@@ -128,9 +128,9 @@ class NodeTask:
         return digest_of(self.node.numpy(), self.time.numpy(), self.target.numpy(), stops)
 
 
-def _require_known(option: str, given: str | None, kind: object) -> None:
+def _require_known(name: str, given: str | None, kind: object) -> None:
     if given is not None and given not in get_args(kind):
-        raise unknown(f"value of {option}", given, get_args(kind))
+        raise unknown(f"value of {name}", given, get_args(kind))
 
 
 def _rows(dataset: Dataset) -> dict[str, slice]:
@@ -178,7 +178,7 @@ def _source_labels(dataset: Dataset) -> Tensor:
         name = node if dataset.names is None else dataset.names[node]
         raise DsrdError(
             f"{dataset.name}: node {name} has different labels over time, so it has no class of its own; "
-            "use --ask events"
+            "ask about events instead"
         )
     return as_tensor(found)
 
@@ -186,8 +186,8 @@ def _source_labels(dataset: Dataset) -> Tensor:
 def _event_labels(dataset: Dataset) -> NDArray[np.float32]:
     if dataset.label is None:
         raise DsrdError(
-            f"{dataset.name}: has no labels; name their column when training: `dsrd train --label COLUMN`, or "
-            "give the classes of nodes: --labels FILE"
+            f"{dataset.name}: has no labels; name their column when the stream is read (`label`), or give the "
+            "classes of nodes"
         )
     return dataset.label.numpy()
 

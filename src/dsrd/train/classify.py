@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -69,6 +69,7 @@ class NodeHead(nn.Module):
 
     def __init__(self, dim: int, outputs: int, config: HeadConfig, normalised: bool = False) -> None:
         super().__init__()
+        self.dim, self.normalised, self.config = dim, normalised, config
         wide, narrow = config.hidden
         self.layers = nn.Sequential(
             nn.LayerNorm(dim, elementwise_affine=False) if normalised else nn.Identity(),
@@ -87,14 +88,19 @@ class NodeHead(nn.Module):
 
 
 @dataclass(frozen=True)
-class Fitted:
+class TrainedHead:
     """A trained head: probabilities by part, and how its training went."""
 
     head: NodeHead
     scores: Mapping[str, Probabilities]  # [n, outputs] of the questions of val and test
-    dim: int  # of the embeddings
     val_auc: list[float]  # by epoch
     best_epoch: int
+    state: Snapshot | None = None  # of a model that learned along, after the test events
+
+    @property
+    def dim(self) -> int:
+        """Of the embeddings."""
+        return self.head.dim
 
     @property
     def epochs(self) -> int:
@@ -154,27 +160,33 @@ class Walk:
         return self.embedded(slice(0, 1), self.past).shape[1]
 
 
-@torch.no_grad()
 def embeddings(steps: Walk, progress: Progress = silent) -> Tensor:
     """What the frozen model makes of each question, in one walk from an empty state.  # [n, dim]
 
     The model's state is, before and after, that right after training.
     """
-    model, trained = steps.model, steps.model.state.snapshot()
-    model.eval()
-    model.state.reset()
-    stored: list[Tensor] = []
-    for part in PARTS:
+    trained = steps.model.state.snapshot()
+    steps.model.state.reset()
+    found = embedded_on_the_way(steps, PARTS, progress)
+    steps.model.state.restore(trained)
+    return found
+
+
+@torch.no_grad()
+def embedded_on_the_way(steps: Walk, parts: Sequence[str], progress: Progress = silent) -> Tensor:
+    """What the model makes of each question of these parts; its state moves on from where it is.  # [n, dim]"""
+    steps.model.eval()
+    stored = [torch.empty(0, 0)]
+    for part in parts:
         for asked, past in steps(part):
             stored.append(steps.embedded(asked, past).cpu())
             progress("embedding", asked.stop, len(steps.task.node))
-    model.state.restore(trained)
-    return torch.cat(stored)
+    return torch.cat(stored[1:] or stored)
 
 
 def fit_head(
     x: Tensor, task: NodeTask, config: HeadConfig = HeadConfig(), seed: int = 0, progress: Progress = silent
-) -> Fitted:
+) -> TrainedHead:
     """Train the head on stored embeddings; the weights with the best validation ROC-AUC are kept.
 
     Batches come in time order, as published: nothing is shuffled.
@@ -192,15 +204,15 @@ def fit_head(
 
     def judge(part: str) -> Probabilities:
         head.eval()
-        return _probabilities(head(x[task.questions(part)]))
+        return probabilities(head(x[task.questions(part)]))
 
     val_auc, best_epoch = _learned(head, learn, lambda: judge("val"), task, config, progress)
-    return Fitted(head, {part: judge(part) for part in ("val", "test")}, x.shape[1], val_auc, best_epoch)
+    return TrainedHead(head, {part: judge(part) for part in ("val", "test")}, val_auc, best_epoch)
 
 
 def fit_end_to_end(
     steps: Walk, config: HeadConfig = HeadConfig(), seed: int = 0, progress: Progress = silent
-) -> Fitted:
+) -> TrainedHead:
     """Train model and head together; both are left with the weights of the best validation ROC-AUC.
 
     Each epoch empties the state and walks through the training events; validation goes on from there, as do the
@@ -229,7 +241,7 @@ def fit_end_to_end(
     def judge(part: str, lags: bool = False) -> Probabilities:
         both.eval()
         return np.concatenate(
-            [_probabilities(head(steps.embedded(asked, past))) for asked, past in steps(part, lags)]
+            [probabilities(head(steps.embedded(asked, past))) for asked, past in steps(part, lags)]
         )
 
     def keep() -> None:
@@ -239,8 +251,9 @@ def fit_end_to_end(
     val_auc, best_epoch = _learned(both, learn, lambda: judge("val", lags=True), task, config, progress, keep)
     model.state.restore(best)
     scores = {part: judge(part) for part in ("val", "test")}
+    end = model.state.snapshot()
     model.state.restore(best)
-    return Fitted(head, scores, steps.width(), val_auc, best_epoch)
+    return TrainedHead(head, scores, val_auc, best_epoch, end)
 
 
 def _learned(
@@ -282,7 +295,8 @@ def _step(optimizer: torch.optim.Optimizer, logits: Tensor, target: Tensor) -> N
     optimizer.step()
 
 
-def _probabilities(logits: Tensor) -> Probabilities:
+def probabilities(logits: Tensor) -> Probabilities:
+    """Of the positive class, or of every class if there are more than two.  # [n, outputs] -> [n, outputs]"""
     found: Tensor = torch.sigmoid(logits) if logits.shape[1] == 1 else torch.softmax(logits, dim=1)
     return found.detach().cpu().numpy()
 

@@ -179,9 +179,9 @@ class RunFolder:
         """How many events the folder holds."""
         return count_events(self.path)
 
-    def write_now(self, model: TemporalModel, events: int, recent: Snapshot, after: Mapping[str, int]) -> None:
+    def write_now(self, state: Snapshot, events: int, recent: Snapshot, after: Mapping[str, int]) -> None:
         """Keep the state after so many events, and how surprising the latest ones were, by head."""
-        groups = {"state": model.state.fields_now(), "recent": recent}
+        groups = {"state": state, "recent": recent}
         checkpoint.save(self.now, groups, {"events": events, "recent_after": dict(after)})
 
     def read_now(self) -> tuple[Snapshot | None, dict[str, tuple[Tensor, int]], int]:

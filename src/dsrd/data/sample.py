@@ -1,0 +1,68 @@
+"""A call log to try things on: drawn from the synthetic law, told as calls between people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from dsrd.data.dataset import Dataset
+from dsrd.data.synthetic import SynthConfig, synth
+from dsrd.errors import DsrdError
+from dsrd.files import write_text
+
+LOG, TOMORROW, ASK = "calls.csv", "tomorrow.csv", "ask.csv"
+COLUMNS = ("caller", "callee", "date", "minutes")
+
+BEGIN = np.datetime64("2024-03-01", "m")
+LAST_DAY = np.datetime64("2024-05-20", "m")
+
+DRAWN = SynthConfig(events=1545, nodes=61, days=81.0, edge_dim=1, seed=5755)
+"""Of this seed, exactly one node is new on the last day, as a caller: the last in `PEOPLE`."""
+
+_NAMES = (
+    "ann bob eve carl dora emil finn gina hugo ivan jana karl lena milo nina oscar paula quinn rosa sam tina umar "
+    "vera walt xenia yuri abel bea cleo dan elsa fred greta hana ian jill kim leo mara ned olga pia ralf sue tom "
+    "uma vic wanda xaver yara alma ben cora dirk ella frank gwen hans ida jonas zoe"
+)
+PEOPLE = _NAMES.split()
+
+QUESTIONS = (
+    ("ann", "bob", "2024-05-20T09:00:00Z", "T-1041"),
+    ("bob", "ann", "2024-05-20T12:30:00Z", "T-1042"),
+    ("eve", "ann", "2024-05-20T18:00:00Z", "T-1043"),
+    ("carl", "jonas", "2024-05-21T08:15:00Z", "T-1044"),
+    ("zoe", "bob", "2024-05-21T08:15:00Z", "T-1045"),
+    ("ann", "ida", "2024-05-22T10:00:00Z", "T-1046"),
+)
+
+
+def write_sample(folder: str | Path) -> tuple[Path, Path, Path]:
+    """Write `calls.csv`, the calls of the day after in `tomorrow.csv`, and questions in `ask.csv`.
+
+    The files are the same everywhere. Files of these names that are there already are not overwritten.
+    """
+    log, tomorrow, ask = paths = tuple(Path(folder) / name for name in (LOG, TOMORROW, ASK))
+    there = next((path for path in paths if path.exists()), None)
+    if there is not None:
+        raise DsrdError(f"{there}: is there already; remove it, or choose another folder")
+    calls = _calls(synth(DRAWN))
+    known = [call for call in calls if call[2] < str(LAST_DAY)]
+    write_text(log, _csv(COLUMNS, known))
+    write_text(tomorrow, _csv(COLUMNS, calls[len(known) :]))
+    write_text(ask, _csv((*COLUMNS[:3], "ticket"), QUESTIONS))
+    return log, tomorrow, ask
+
+
+def _calls(drawn: Dataset) -> list[tuple[str, ...]]:
+    """Who called whom, when and for how long, in the order of time."""
+    src, dst, time, _ = drawn.events.numpy()
+    date = BEGIN + (time // 60).astype(np.int64)
+    length = 1 + ((drawn.edge_x[1:, 0].numpy() + 4) ** 2 / 2).astype(np.int64)  # features lie in -4 to 4
+    rows = zip(src.tolist(), dst.tolist(), date.astype(str).tolist(), length.tolist(), strict=True)
+    return [(PEOPLE[u - 1], PEOPLE[v - 1], f"{when}:00Z", str(minutes)) for u, v, when, minutes in rows]
+
+
+def _csv(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return "".join(",".join(row) + "\n" for row in (header, *rows))

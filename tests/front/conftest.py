@@ -1,0 +1,80 @@
+"""A call log in a file of one's own, and a model that has been fitted to it once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import dsrd
+from dsrd.models import model_class
+
+HEADER = "caller,callee,date,cost\n"
+COLUMNS = {"source": "caller", "target": "callee", "time": "date"}
+PEOPLE = "ann bob cat dan eve fay gil hal ida jon".split()
+
+
+def rows(first: int, last: int) -> str:
+    """Calls from one number to the next; from the 250th on there are newcomers."""
+    lines = []
+    for row in range(first, last):
+        caller = f"new{row // 50}" if row > 250 and row % 9 == 0 else PEOPLE[(row * 7 + row // 5) % 10]
+        callee = PEOPLE[(row * 3 + row // 8 + 1) % 10]
+        lines.append(f"{caller},{callee},2024-05-{1 + row // 12:02}T{row % 12 * 2:02}:30:00Z,{row % 7 / 2}\n")
+    return "".join(lines)
+
+
+def write_log(folder: Path) -> None:
+    (folder / "calls.csv").write_text(HEADER + rows(0, 240))
+    (folder / "day.csv").write_text(HEADER + rows(240, 300))
+    (folder / "grown.csv").write_text(HEADER + rows(0, 300))
+
+
+def estimator(name: str, **more: object) -> dsrd.LinkPredictor:
+    """A model small enough for a test."""
+    small = {} if model_class(name).rule else {"epochs": 1}
+    own = {f"model__{key}": value for key, value in model_class(name).small.items()}
+    return dsrd.LinkPredictor(name, **{**small, **own, **more})
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test in its own folder, with the log in it, on one thread."""
+    write_log(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    monkeypatch.setattr(os, "environ", {**os.environ, "DSRD_CACHE": str(tmp_path / "cache")})
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """`saved(model)`: the folder of a model fitted to calls.csv, made once; not to be changed."""
+    made: dict[str, Path] = {}
+
+    def get(name: str) -> Path:
+        if name not in made:
+            folder = tmp_path_factory.mktemp("saved")
+            write_log(folder)
+            stream = dsrd.load(folder / "calls.csv", **COLUMNS, features=["cost"], cache=False)
+            made[name] = estimator(name).fit(stream, progress=False).save(folder / name)
+        return made[name]
+
+    return get
+
+
+@pytest.fixture
+def opened(saved: Callable[[str], Path]) -> Callable[[str], dsrd.LinkPredictor]:
+    """`opened(model)`: a fitted model in a folder of the test's own."""
+
+    def get(name: str) -> dsrd.LinkPredictor:
+        shutil.copytree(saved(name), f"{name}.run")
+        return dsrd.open(f"{name}.run")
+
+    return get

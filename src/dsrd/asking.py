@@ -28,6 +28,8 @@ class Names:
 
     def id(self, name: str, *, target: bool = False) -> tuple[int, bool]:
         """(id, whether the stream knows it)"""
+        if not name.strip():
+            raise DsrdError("a node without a name; name every node that is asked about")
         node = self._stream.find(name, target=target)
         if node is not None:
             return node, True
@@ -49,6 +51,8 @@ class Names:
         near = self._stream.suggestions(name, target=target)
         if near:
             return f"; did you mean {' or '.join(repr(each) for each in near)}?"
+        if self._stream.numbered:
+            return f"; the nodes of this stream are numbered from 1 to {self._stream.num_nodes - 1}"
         return f"; the stream has {self._stream.num_nodes - 1:,} nodes"
 
 

@@ -64,7 +64,8 @@ class LinkPredictor:
         self._given = full_names(model, settings)
         if protocol is not None:
             protocol_called(protocol)
-        self._base = configured(RunConfig(dataset="", model=model, preset=preset, seed=seed), self._given)
+        chosen = {"preset": preset, "seed": seed}
+        self._base = configured(RunConfig(dataset="", model=model), {**chosen, **self._given})
         self._fitted: Fitted | None = None
 
     # As in scikit-learn.

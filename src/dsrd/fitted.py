@@ -29,7 +29,13 @@ NO_HISTORY = (
     "without its events a run cannot be asked anything until the stream is given again: predict, partners, "
     "surprise, embed, observe and evaluate need it"
 )
-OF_TRAINING = ("best.safetensors", "last.safetensors", "final.safetensors", "log.jsonl")  # no event changes them
+OF_TRAINING = (
+    "best.safetensors",
+    "last.safetensors",
+    "final.safetensors",
+    "head.safetensors",
+    "log.jsonl",
+)  # no event changes them
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ class NodeClassifier:
 
     >>> model = LinkPredictor(epochs=1, dim=8, seed=1).fit("synth:events=600", progress=False)
     >>> classifier = NodeClassifier.fit(model, epochs=2)
-    >>> classifier.predict([(3, 40, 1e9)]).columns
+    >>> classifier.predict([(3, 20, 1e9)]).columns
     ['source', 'target', 'time', 'probability', 'known']
     """
 

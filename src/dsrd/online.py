@@ -185,6 +185,9 @@ class OnlineModel:
         """
         if k < 1:
             raise DsrdError(f"k={k}: give 1 or more")
+        if self.stream.bipartite and self._is_target_only(node):
+            name = self.stream.name(node)
+            raise DsrdError(f"node '{name}' is only ever a target; ask about a source of this bipartite stream")
         time = self.after_last if at is None else at
         target = torch.from_numpy(self.targets(time))
         if not len(target):
@@ -194,6 +197,10 @@ class OnlineModel:
         scores = self.score(query, head, progress)
         best = torch.sort(scores, descending=True, stable=True).indices[:k]
         return target[best], scores[best]
+
+    def _is_target_only(self, node: int) -> bool:
+        events = self.stream.dataset().events
+        return bool((events.dst == node).any()) and not bool((events.src == node).any())
 
     @torch.no_grad()
     def embed(self, node: Tensor, at: float | None = None, progress: Progress = silent) -> Tensor:

@@ -133,7 +133,7 @@ def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pa
     def get(model: str) -> Path:
         if model not in made:
             folder = tmp_path_factory.mktemp("trained") / model
-            done(*TRAIN, "-m", model, "-d", STREAM, "-o", folder)
+            done("train", *QUICK, "-m", model, "-d", STREAM, "-o", folder)
             made[model] = folder
         return made[model]
 

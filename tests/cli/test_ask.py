@@ -38,35 +38,55 @@ def test_help_has_an_example_and_a_line_per_option(command: str):
 def test_partners_of_a_node_by_name(callers: Path):
     rows = list(csv.DictReader(done("predict", callers, "--node", "Çelik", "--top", 3).out.splitlines()))
     assert len(rows) == 3
-    assert {row["source"] for row in rows} == {"Çelik"}
-    scores = [float(row["score"]) for row in rows]
+    assert {row["caller"] for row in rows} == {"Çelik"}
+    scores = [float(row["probability"]) for row in rows]
     assert scores == sorted(scores, reverse=True)
 
     people = ["Ann", "Bob", "Çelik", "Dé", "eve@example.org", '"Fay, Jr."', "007", "Hans"]
     Path("ask.csv").write_text("caller,callee\n" + "".join(f"Çelik,{name}\n" for name in people))
     pairs = done("predict", callers, "--pairs", "ask.csv", "--json").json["predictions"]
-    best = sorted(pairs, key=lambda row: -row["score"])[:3]
-    assert [(row["target"], str(row["score"])) for row in best] == [(row["target"], row["score"]) for row in rows]
+    best = sorted(pairs, key=lambda row: -row["probability"])[:3]
+    assert [row["callee"] for row in best] == [row["callee"] for row in rows]
+    assert [row["probability"] for row in best] == pytest.approx(scores, abs=1e-6)
+
+
+def test_partners_of_several_nodes(callers: Path):
+    found = done("predict", callers, "--node", "Ann", "--node", "zoe", "--top", 2, "--json").json["predictions"]
+    assert [row["caller"] for row in found] == ["Ann", "Ann", "zoe", "zoe"]
+    assert [row["known"] for row in found] == [True, True, False, False]
+    assert "unknown node 'zoe'" in refused("predict", callers, "--node", "zoe", "--strict-names")
+    Path("ask.csv").write_text("caller,callee\nAnn,zoe\n")
+    assert "unknown node 'zoe'" in refused("predict", callers, "--pairs", "ask.csv", "--strict-names")
+
+
+def test_predict_reads_its_own_output_and_keeps_columns(callers: Path):
+    Path("ask.csv").write_text(
+        "ticket,caller,callee,when\n007,Ann,Bob,2024-05-22T08:00:00Z\n8,Bob,Ann,2024-05-23T00:00:00Z\n"
+    )
+    done("predict", callers, "--pairs", "ask.csv", "--out", "first.csv")
+    done("predict", callers, "--pairs", "first.csv", "--out", "second.csv")
+    assert Path("first.csv").read_text() == Path("second.csv").read_text()
+    assert Path("first.csv").read_text().splitlines()[1].startswith("007,Ann,Bob,2024-05-22T08:00:00Z,0.")
 
 
 def test_partners_at_a_time_by_a_head_into_a_file(callers: Path):
     words = ["predict", callers, "--node", "007", "--time", "2024-05-19T08:00:00Z"]
     found = done(*words, "--json").json
-    assert found["pairs"] == 8
-    assert {row["time"] for row in found["predictions"]} == {"2024-05-19T08:00:00Z"}
+    assert found["rows"] == 8
+    assert {row["when"] for row in found["predictions"]} == {"2024-05-19T08:00:00Z"}
     assert done(*words, "--head", "partner", "--json").json == found
     assert done(*words, "--head", "pair", "--json").json != found
-    assert done(*words, "--top", 2, "--out", "best.csv", "--json").json == {"pairs": 2, "out": "best.csv"}
+    assert done(*words, "--top", 2, "--out", "best.csv", "--json").json == {"rows": 2, "out": "best.csv"}
     assert len(Path("best.csv").read_text().splitlines()) == 3
 
 
 @pytest.mark.parametrize("model", [DEFAULT, TRAINED, STATELESS])
 def test_partners_of_a_numbered_node(trained_once: Callable[[str], Path], model: str):
     outcome = done("predict", trained_once(model), "--node", 3, "--json")
-    assert outcome.json["pairs"] == 10
+    assert outcome.json["rows"] == 10
     assert outcome.err == ""
     early = done("predict", trained_once(model), "--node", 3, "--time", 10, "--top", 1)
-    assert "time 10 lies in the time of training" in early.err
+    assert "1 questions lie in the time of training" in early.err
 
 
 @pytest.mark.parametrize(
@@ -74,13 +94,13 @@ def test_partners_of_a_numbered_node(trained_once: Callable[[str], Path], model:
     [
         ("", "predict needs either --pairs or --node, and not both"),
         ("--node Ann --pairs ask.csv", "predict needs either --pairs or --node, and not both"),
-        ("--pairs ask.csv --top 3", "--top and --time go with --node"),
-        ("--pairs ask.csv --time 3", "--top and --time go with --node"),
-        ("--node Anm", "unknown node 'Anm'; did you mean 'Ann'?"),
+        ("--pairs ask.csv --top 3", "--top goes with --node"),
+        ("--node Ann --time 3 --time 4", "--time is given twice; keep one"),
+        ("--node Anm --strict-names", "unknown node 'Anm'; did you mean 'Ann'?"),
         ("--node Ann --top 0", "--top 0: give 1 or more"),
-        ("--node Ann --time soon", "--time soon: give a number, 0 or later, or a date"),
-        ("--node Ann --time=-3", "--time -3: give a number, 0 or later, or a date"),
-        ("--node Ann --time nan", "--time nan: give a number, 0 or later, or a date"),
+        ("--node Ann --time soon", "time soon: give a number, 0 or later, or a date"),
+        ("--node Ann --time=-3", "time -3: give a number, 0 or later, or a date"),
+        ("--node Ann --time nan", "time nan: give a number, 0 or later, or a date"),
         ("--node Ann --head pairs", "unknown head 'pairs'; did you mean 'pair'?"),
     ],
 )
@@ -89,9 +109,14 @@ def test_questions_that_are_none(callers: Path, words: str, said: str):
     assert said in refused("predict", callers, *words.split())
 
 
-@pytest.mark.parametrize("name", ["0", "999", "-1", "Ann", ""])
+def test_a_node_without_a_name(callers: Path):
+    assert "a node without a name" in refused("predict", callers, "--node=")
+
+
+@pytest.mark.parametrize("name", ["0", "999", "-1", "Ann"])
 def test_a_number_that_is_no_node(trained_once: Callable[[str], Path], name: str):
-    error = refused("predict", trained_once(TRAINED), f"--node={name}")
+    assert not done("predict", trained_once(TRAINED), f"--node={name}", "--json").json["predictions"][0]["known"]
+    error = refused("predict", trained_once(TRAINED), f"--node={name}", "--strict-names")
     assert f"unknown node '{name}'; the nodes of this stream are numbered from 1 to" in error
 
 
@@ -121,20 +146,22 @@ def test_embeddings_of_named_nodes(callers: Path):
 def test_embeddings_at_a_time(trained_once: Callable[[str], Path], model: str):
     done("embed", trained_once(model), "--out", "last.npy")
     early = done("embed", trained_once(model), "--out", "early.npy", "--time", 1000)
-    assert "time 1000 lies in the time of training" in early.err
+    assert "1 questions lie in the time of training" in early.err
     last, first = np.load("last.npy"), np.load("early.npy")
     assert last.shape == first.shape
     assert np.isfinite(last).all()
     assert not np.allclose(last, first)
     done("embed", trained_once(model), "--out", "numbered.parquet")
-    assert pyarrow.parquet.read_table("numbered.parquet")["node"].to_pylist() == list(range(1, len(last)))
+    assert pyarrow.parquet.read_table("numbered.parquet")["node"].to_pylist() == [
+        str(node) for node in range(1, len(last))
+    ]
 
 
 def test_embeddings_that_cannot_be(callers: Path):
     for name, suffix in (("nodes.csv", ".csv"), ("nodes", "")):
         assert f"{name}: cannot write '{suffix}'; use a name" in refused("embed", callers, "--out", name)
     assert "missing option '--out'" in refused("embed", callers)
-    assert "--time later: give a number" in refused("embed", callers, "--out", "a.npy", "--time", "later")
+    assert "time later: give a number" in refused("embed", callers, "--out", "a.npy", "--time", "later")
     assert "no-run: not a run folder" in refused("embed", "no-run", "--out", "a.npy")
     done("train", "-m", UNTRAINED, "-d", STREAM, "-o", "run", "--results", "none")
     assert f"{UNTRAINED} has no embeddings" in refused("embed", "run", "--out", "a.npy")

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from .conftest import CALLS, QUICK, STATELESS, STREAM, TRAIN, TRAINED, done, refused, write_calls
+from .conftest import CALLS, QUICK, STATELESS, STREAM, TRAIN, TRAINED, done, dsrd, refused, write_calls
 
 Trained = Callable[[str], Path]
 
@@ -57,7 +57,7 @@ def test_weights_of_the_same_model_in_another_size(run: Path):
 
 
 def test_weights_from_another_data_set(run: Path):
-    said = "run/best.safetensors: was trained on other data"
+    said = "run: holds its own events; leave the stream out"
     assert said in refused("evaluate", run, "--dataset", "synth:events=500")
     Path("ask.csv").write_text("source,target\n1,2\n")
     assert said in refused("predict", run, "--pairs", "ask.csv", "--dataset", "synth:events=500")
@@ -67,12 +67,15 @@ def test_data_that_changed_after_training(calls: Path):
     words = [*TRAIN, "-d", calls, "-o", "run", *CALLS]
     done(*words)
     write_calls(calls, rows=119)
-    assert "run/best.safetensors: was trained on other data" in refused("evaluate", "run")
-    assert "run/record.json: was trained on other data" in refused(*words)
+    assert "run: was trained on other data" in refused(*words)
     Path("run/record.json").unlink()
-    assert "run/last.safetensors: was trained on other data" in refused(*words)
+    assert "run: was trained on other data" in refused(*words)
+    for file in Path("run").glob("*.arrow"):
+        file.unlink()
+    assert "run/last.safetensors: was trained on other data" in dsrd(*words, "--no-history").error
+    assert "run/best.safetensors: was trained on other data" in refused("evaluate", "run", "-d", calls)
     write_calls(calls)
-    done("evaluate", "run", "--results", "none")
+    done("evaluate", "run", "-d", calls, "--results", "none")
 
 
 @pytest.mark.parametrize("size", [0, 4, 300, -100])
@@ -90,7 +93,7 @@ def test_a_checkpoint_of_another_program(run: Path):
     save_file({"layer.weight": torch.zeros(3)}, run / "best.safetensors")
     assert "best.safetensors: not a dsrd checkpoint" in refused("evaluate", run)
     save_file({"weights/layer": torch.zeros(3)}, run / "best.safetensors", metadata={"dsrd": "{}"})
-    assert "best.safetensors: lacks something or does not fit ('model'); train again" in refused("evaluate", run)
+    assert "best.safetensors: lacks something or does not fit ('data'); train again" in refused("evaluate", run)
 
 
 def test_a_run_killed_after_its_first_best_weights_can_be_measured(run: Path):
@@ -136,4 +139,4 @@ def test_a_record_that_is_damaged(run: Path):
 
 def test_a_file_instead_of_a_run():
     Path("run").write_text("not a folder")
-    assert "run: is a file; give the folder that `dsrd train --out` wrote" in refused("evaluate", "run")
+    assert "run: is a file; give the folder of a trained or saved run" in refused("evaluate", "run")

@@ -106,6 +106,10 @@ def test_classes_beside_the_data_ask_about_nodes():
     assert record["labels"]["train"] == {"0": 90, "1": 90}  # nine of twelve years
     assert "every label is 0" in refused("classify", "run", "--ask", "events", "--results", "none")
     assert "holds classes of nodes" in refused("classify", "run", "--ask", "events", "--labels", "few.csv")
+    Path("away").mkdir()
+    Path("papers").rename("away/papers")  # the run has its events, but not the classes of its nodes
+    assert "every label is 0" in refused("classify", "run", "--results", "none")
+    assert done("classify", "run", *FAST, "-d", "away/papers", "--results", "none").json["asks"] == "nodes"
 
 
 def test_what_cannot_be_done_is_one_line(trained_once: Trained):

@@ -60,7 +60,12 @@ def test_a_run_that_does_not_fit_goes_on_once_there_is_room(disk: MakeDisk):
     outcome = dsrd(*words)
     assert outcome.code == 1
     assert outcome.error == f"error: {folder}/last.safetensors: {FULL}"
-    assert sorted(path.name for path in folder.iterdir()) == ["best.safetensors", "config.json"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "best.safetensors",
+        "config.json",
+        "events.arrow",
+        "nodes.arrow",
+    ]
     assert not Path("results.jsonl").exists()
     subprocess.run(["mount", "-o", "remount,size=4M", "disk"], check=True)
     done(*words)

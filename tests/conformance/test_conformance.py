@@ -284,9 +284,7 @@ def test_same_seed_same_run(name: str, stream: Dataset, task: Task) -> None:
     for seed in (0, 0, 1):
         fit = Fit(replace(run, seed=seed), task)
         fit()
-        results, _ = evaluate(
-            fit.model, task, PROTOCOLS["dyglib"], EvaluateConfig(), fit.model.state.snapshot()
-        )
+        results, _ = evaluate(fit.model, task, PROTOCOLS["dyglib"], EvaluateConfig(), fit.model.state.snapshot())
         found.append((results, fit.progressed.history[-1]["loss"]))
     assert found[0] == found[1]
     if fit.model.num_parameters:

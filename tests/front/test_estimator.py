@@ -115,7 +115,9 @@ def test_an_opened_model_can_be_cloned_and_fitted_again(opened: Opened):
     stream = dsrd.load("calls.csv", **COLUMNS, features=["cost"])
     again = clone(model).fit(stream, progress=False)
     assert again.run == model.run
-    assert all(torch.equal(a, b) for a, b in zip(again.module.parameters(), model.module.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(again.module.parameters(), model.module.parameters(), strict=True)
+    )
 
 
 def test_on_epoch_is_told_every_epoch(calls: dsrd.Dataset):

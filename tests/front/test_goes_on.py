@@ -46,9 +46,7 @@ def test_trained_appended_updated_moved_opened_elsewhere():
 
 
 @pytest.mark.parametrize("name", names())
-def test_a_run_that_went_on_answers_as_one_that_saw_everything_in_one_go(
-    saved: Callable[[str], Path], name: str
-):
+def test_a_run_that_went_on_answers_as_one_that_saw_everything_in_one_go(saved: Callable[[str], Path], name: str):
     model = dsrd.open(saved(name))
     model.save("went-on")
     model.save("weights", history=False)

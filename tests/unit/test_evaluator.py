@@ -91,8 +91,7 @@ def test_strict_results_do_not_depend_on_the_batch_size(task: Task) -> None:
     model = make_tgn(task)
     trained = model.state.snapshot()
     found = [
-        measured(model, task, STRICT, EvaluateConfig(batch_size=size, candidates=20), trained)
-        for size in (7, 200)
+        measured(model, task, STRICT, EvaluateConfig(batch_size=size, candidates=20), trained) for size in (7, 200)
     ]
     for setting, kinds in found[0]["test"].items():
         for kind, values in kinds.items():

@@ -89,9 +89,7 @@ class KilledAfter(Reporter):
 
 @pytest.mark.parametrize("model", ["tgn", "graphmixer"])
 @pytest.mark.parametrize("calls", [1, 4, 9])
-def test_a_killed_run_ends_in_the_same_weights(
-    model: str, calls: int, task: Task, tmp_path: Path
-) -> None:
+def test_a_killed_run_ends_in_the_same_weights(model: str, calls: int, task: Task, tmp_path: Path) -> None:
     run = make_run(model, train_batch_size=50, train_average=0.9 if model == "graphmixer" else 0.0)
     whole, cut = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "cut")
     first = train(run, whole, task)

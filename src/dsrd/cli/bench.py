@@ -48,7 +48,7 @@ def speed(
     for option, value, least in (("--batches", batches, 0), ("--repeats", repeats, 1)):
         if value < least:
             raise DsrdError(f"{option} {value}: give {least} or more")
-    given = options.keywords(options.settings(set_))
+    given = options.keywords(options.settings(set_), model or DEFAULT)
     estimator = LinkPredictor(model or DEFAULT, preset=preset, protocol=protocol, **given)
     with Reporter() as progress:
         progress(f"reading {Path(dataset).name}", 0, 0)

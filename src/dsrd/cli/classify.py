@@ -84,7 +84,12 @@ def classify(
     options.use_threads(threads)
     training: Training = "from scratch" if from_scratch else "end to end" if end_to_end else "frozen"
     if apply is not None:
-        given = {"--end-to-end": end_to_end, "--from-scratch": from_scratch, "--ask": ask, "--visible": visible}
+        given: dict[str, Any] = {
+            "--end-to-end": end_to_end,
+            "--from-scratch": from_scratch,
+            "--ask": ask,
+            "--visible": visible,
+        }
         given |= {"--labels": labels, "--seed": seed, "--set": set_, "--results": results or None}
         _check_alone(given)
         _apply(folder, apply, out, dataset, data_dir, json)
@@ -134,6 +139,7 @@ def _train(
     folder: Path, dataset: str | None, training: Training, given: dict[str, Any], file: Path | None
 ) -> Record:
     from dsrd.bench import records
+    from dsrd.data.labels import beside
     from dsrd.estimator import open_run
     from dsrd.nodes import NodeClassifier
     from dsrd.train.run_folder import RunFolder
@@ -144,6 +150,8 @@ def _train(
         require_writable(each)
     with Reporter() as report:
         model = open_run(folder, dataset, data_dir=given["data_dir"])
+        if dataset is not None and given["asks"] != "events":
+            given["labels"] = given["labels"] or beside(dataset, given["data_dir"])
         classifier = NodeClassifier.fit(model, training, progress=report, **given)
         classifier.save()
         record = classifier.record

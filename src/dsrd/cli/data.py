@@ -97,7 +97,7 @@ def audit(
             "--order",
             metavar="NAME",
             help="Draw as py37, py38 or fast.",
-            show_default="py37 for benchmarks, else fast",
+            show_default="by data",
         ),
     ] = None,
     *,

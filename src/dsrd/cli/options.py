@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import fields
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from dsrd.config import DataConfig, overridden
-from dsrd.errors import DsrdError
+from dsrd.config import DataConfig, RunConfig, overridden
+from dsrd.errors import DsrdError, unknown
 
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a trained or saved run.")]
 SameData = Annotated[
@@ -40,9 +41,7 @@ ModelName = Annotated[
 ]
 Protocol = Annotated[
     str | None,
-    typer.Option(
-        "--protocol", metavar="NAME", help="dyglib or strict.", show_default="dyglib for benchmarks, else strict"
-    ),
+    typer.Option("--protocol", metavar="NAME", help="dyglib or strict.", show_default="by data set"),
 ]
 Preset = Annotated[str, typer.Option("--preset", metavar="NAME", help="published, default, its own.")]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Of weights, dropout, negatives.")]
@@ -142,8 +141,15 @@ def settings(given: list[str] | None) -> dict[str, str]:
     return found
 
 
-def keywords(given: dict[str, Any]) -> dict[str, Any]:
-    """Settings `part.name` as the estimator takes them."""
+def keywords(given: dict[str, Any], model: str) -> dict[str, Any]:
+    """Settings `part.name` as the estimator takes them; a key that nothing has is an error."""
+    from dsrd.models import model_class
+
+    own = (f"model.{entry.name}" for entry in fields(model_class(model).Config))
+    known = [*RunConfig(dataset="", model=model).keys(), *own]
+    for key in given:
+        if key not in known:
+            raise unknown("setting", key, known)
     return {key.replace(".", "__", 1): value for key, value in given.items()}
 
 

@@ -76,7 +76,7 @@ Order = Annotated[
         "--order",
         metavar="NAME",
         help="Draw as py37, py38 or fast.",
-        show_default="py37 for benchmarks, else fast",
+        show_default="by data",
     ),
 ]
 Head = Annotated[
@@ -114,8 +114,8 @@ def train(
 
     options.use_threads(threads)
     given = options.settings(set_)
-    reading = {key.removeprefix("data."): given.pop(key) for key in list(given) if key.startswith("data.")}
     estimator = _estimator(model, given, preset=preset, protocol=protocol, seed=seed)
+    reading = {key.removeprefix("data."): value for key, value in given.items() if key.startswith("data.")}
     with Reporter() as report:
         report(f"reading {Path(dataset).name}", 0, 0)
         stream = load_with(dataset, overridden(data, reading, prefix="data."), data_dir=data_dir)
@@ -177,7 +177,7 @@ def evaluate(
             _check_stored(folder, model, data)
             opened = open_run(folder, dataset, data_dir=data_dir)
             found = opened.evaluate(
-                events, protocol=protocol, head=head, progress=report, **options.keywords(given)
+                events, protocol=protocol, head=head, progress=report, **options.keywords(given, opened.run.model)
             )
     _finish(found, file, json)
 
@@ -186,10 +186,10 @@ def _estimator(model: str | None, given: dict[str, str], **named: Any) -> LinkPr
     from dsrd.estimator import LinkPredictor
     from dsrd.models import DEFAULT
 
-    named |= {key: given.pop(key) for key in ("preset",) if key in given}
-    if "seed" in given:
-        named["seed"] = overridden(RunConfig(dataset="", model=""), {"seed": given.pop("seed")}).seed
-    return LinkPredictor(model or DEFAULT, **named, **options.keywords(given))
+    settings = options.keywords(given, model or DEFAULT)
+    named |= {key: settings.pop(key) for key in ("preset", "seed") if key in settings}
+    own = {key: value for key, value in settings.items() if not key.startswith("data__")}
+    return LinkPredictor(model or DEFAULT, **named, **own)
 
 
 def _untrained(
@@ -211,7 +211,9 @@ def _untrained(
     if events is not None:
         raise DsrdError("--events goes with a run folder; give one, or leave --events out")
     if not model_class(model).rule:
-        raise DsrdError(f"{model} has weights to learn; train it first: dsrd train --model {model} --dataset ...")
+        raise DsrdError(
+            f"{model} has weights to learn; run `dsrd train --model {model} --dataset {dataset}` first"
+        )
     estimator = _estimator(model, given, protocol=protocol)
     report(f"reading {Path(dataset).name}", 0, 0)
     stream = load_with(dataset, data, data_dir=data_dir)

@@ -38,9 +38,6 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> 
     """Print a table; numbers stand right, words left."""
     cells = [list(row) for row in rows]
     shown = Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
         box=box.SIMPLE_HEAD,
         show_edge=False,
         pad_edge=False,
@@ -53,7 +50,9 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> 
     for row in cells:
         shown.add_row(*(Text(_cell(value)) for value in row))
     console = Console()
-    (console if console.is_terminal else Console(width=PIPE_WIDTH)).print(shown, "")
+    console = console if console.is_terminal else Console(width=PIPE_WIDTH)
+    console.print(Text(title, style="bold"), soft_wrap=True)
+    console.print(shown, "")
 
 
 def figures(title: str, values: Mapping[str, Any]) -> None:

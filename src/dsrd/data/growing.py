@@ -67,6 +67,11 @@ class GrowingStream:
     def edge_dim(self) -> int:
         return self._dataset.edge_dim
 
+    @property
+    def numbered(self) -> bool:
+        """Whether nodes have no names but their ids."""
+        return self._names is None
+
     def find(self, name: str, *, target: bool = False) -> int | None:
         """The node called `name`, or None if the stream does not know it."""
         if self._names is None:
@@ -99,6 +104,7 @@ class GrowingStream:
         """
         if late not in get_args(Late):
             raise unknown("value of late", late, get_args(Late))
+        tabular.require(replace(self.columns, label=None, features=()), table.column_names, origin)
         columns = self._columns_in(table, origin)
         tabular.require(columns, table.column_names, origin)
         time = values.times(table[columns.time], "time", origin, columns.time_format)
@@ -112,8 +118,8 @@ class GrowingStream:
             first = int(row[older].min())
             raise origin.error(
                 f"time {table[columns.time][first]} is older than the newest event known "
-                f"({self._dataset.written_time(self.last_time)}); leave the row out, or choose what happens to "
-                "late events: drop or now",
+                f"({self._dataset.written_time(self.last_time)}); leave the row out, or observe it with "
+                "`late`: drop or now",
                 first,
             )
         if late == "drop" and older.any():

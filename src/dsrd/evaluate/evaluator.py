@@ -41,7 +41,10 @@ class Task:
     @classmethod
     def of(cls, dataset: Dataset) -> Task:
         """Split a data set as published and index it."""
-        parts = split(dataset.events)
+        try:
+            parts = split(dataset.events)
+        except DsrdError as error:
+            raise DsrdError(f"{dataset.name}: {error}") from error
         return cls._indexed(dataset, parts, passes(parts))
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Likeliest partners, embeddings, learned constants: what they say, and that asking changes nothing."""
+"""A model at the end of its stream: likeliest partners, embeddings, learned constants; asking changes nothing."""
 
 from __future__ import annotations
 
@@ -11,18 +11,15 @@ import pyarrow.parquet
 import pytest
 import torch
 
-from dsrd.bench import embed as embedding
-from dsrd.bench.embed import embed
-from dsrd.bench.predict import after_last, from_the_start, predict, top_partners
+from dsrd import vectors as vector_files
 from dsrd.config import RunConfig, overridden
-from dsrd.data.dataset import Dataset, Names
 from dsrd.data.synthetic import SynthConfig, synth
 from dsrd.errors import DsrdError
 from dsrd.evaluate.evaluator import Task
 from dsrd.events import Events, Query
-from dsrd.graph.past import Past
 from dsrd.models import GraphSpec, TemporalModel, create, model_class, names
 from dsrd.models.dsrd import DSRD
+from dsrd.online import OnlineModel
 from dsrd.train.fit import Fit
 
 EMBEDDING = [name for name in names() if model_class(name).embed is not TemporalModel.embed]
@@ -46,6 +43,10 @@ def ready(name: str, task: Task, **more: object) -> TemporalModel:
     return model.eval()
 
 
+def online(name: str, task: Task, **more: object) -> OnlineModel:
+    return OnlineModel(ready(name, task, **more), task.dataset)
+
+
 def same_state(model: TemporalModel, before: dict[str, torch.Tensor]) -> bool:
     return all(torch.equal(model.state[field], value) for field, value in before.items())
 
@@ -61,21 +62,21 @@ def every_pair(task: Task, node: int, time: float) -> Query:
 @pytest.mark.parametrize("name", names())
 @pytest.mark.parametrize("part", ["train", "test"])
 def test_top_partners_are_all_pairs_sorted(name: str, part: str, task: Task):
-    model = ready(name, task)
-    before = model.state.snapshot()
+    model = online(name, task)
+    before = model.at_now().state.snapshot()
     time = float(getattr(task.split, part).time[20])
     query = every_pair(task, 3, time)
     assert (len(query) == len(task.dataset.events.dst.unique())) == (part == "test")
-    scores = predict(model, task, query)
+    scores = model.score(query)
     wanted = sorted(zip(scores.tolist(), query.dst.tolist(), strict=True), key=lambda pair: (-pair[0], pair[1]))
-    ids, found = top_partners(model, task, 3, time, 7)
+    ids, found = model.partners(3, 7, time)
     assert list(zip(found.tolist(), ids.tolist(), strict=True)) == wanted[:7]
-    assert len(top_partners(model, task, 3, time, 10**6)[0]) == len(query)
-    assert same_state(model, before)
+    assert len(model.partners(3, 10**6, time)[0]) == len(query)
+    assert same_state(model.at_now(), before)
 
 
 def test_equal_scores_stand_in_the_order_of_nodes(task: Task):
-    ids, scores = top_partners(ready("edgebank", task), task, 3, k=10**6)
+    ids, scores = online("edgebank", task).partners(3, 10**6)
     assert len(set(scores.tolist())) == 2
     for value in set(scores.tolist()):
         same = ids[scores == value].tolist()
@@ -83,64 +84,60 @@ def test_equal_scores_stand_in_the_order_of_nodes(task: Task):
 
 
 def test_top_partners_by_default_are_those_after_the_last_event(task: Task):
-    model, last = ready("dsrd", task), float(task.dataset.events.time[-1])
-    assert after_last(task) > last
-    ids, scores = top_partners(model, task, 3)
-    others = top_partners(model, task, 3, after_last(task), 10)
+    model, last = online("dsrd", task), float(task.dataset.events.time[-1])
+    assert model.after_last > last
+    ids, scores = model.partners(3, 10)
+    others = model.partners(3, 10, model.after_last)
     assert (ids.tolist(), scores.tolist()) == (others[0].tolist(), others[1].tolist())
 
 
 def test_the_question_decides_the_score(task: Task):
-    model = ready("dsrd", task)
-    _, partner = top_partners(model, task, 3, k=3)
-    model.ask("pair")
-    _, pair = top_partners(model, task, 3, k=3)
+    model = online("dsrd", task)
+    _, partner = model.partners(3, 3, head="partner")
+    _, pair = model.partners(3, 3, head="pair")
     assert partner.tolist() != pair.tolist()
 
 
 def test_no_partners_is_no_question(task: Task):
-    with pytest.raises(DsrdError, match="top 0: give 1 or more"):
-        top_partners(ready("edgebank", task), task, 3, k=0)
+    with pytest.raises(DsrdError, match="k=0: give 1 or more"):
+        online("edgebank", task).partners(3, 0)
 
 
 def test_before_the_first_event_nobody_can_be_named(task: Task):
-    with pytest.raises(DsrdError, match=r"nobody was a target before 0\.0; ask about a later time"):
-        top_partners(ready("edgebank", task), task, 3, time=0.0)
+    with pytest.raises(DsrdError, match=r"nobody was a target before 0; ask about a later time"):
+        online("edgebank", task).partners(3, 10, 0.0)
 
 
 def test_targets_of_a_bipartite_stream_are_its_second_kind():
     task = Task.of(synth(SynthConfig(events=500, bipartite=True)))
-    ids, _ = top_partners(ready("edgebank", task), task, 1, k=10**6)
+    ids, _ = online("edgebank", task).partners(1, 10**6)
     assert not {*ids.tolist()} & {*task.dataset.events.src.tolist()}
 
 
 def test_a_failure_leaves_the_state_as_it_was(task: Task):
-    model = ready("dsrd", task)
-    before = model.state.snapshot()
-    with pytest.raises(RuntimeError, match="stop"), from_the_start(model):
+    model = online("dsrd", task)
+    before = model.at_now().state.snapshot()
+    with pytest.raises(RuntimeError, match="stop"), model.set_aside() as aside:
+        aside.state.reset()
         raise RuntimeError("stop")
-    assert same_state(model, before)
+    assert same_state(model.at_now(), before)
 
 
 @pytest.mark.parametrize("name", EMBEDDING)
 @pytest.mark.parametrize("part", ["train", "test"])
 def test_embeddings_know_what_came_before_and_nothing_else(name: str, part: str, task: Task):
     data, time = task.dataset, float(getattr(task.split, part).time[20])
-    model = ready(name, task)
-    before = model.state.snapshot()
-    vectors = embed(model, task, time, batch_size=7)
-    assert vectors.shape[0] == data.num_nodes
+    model, node = online(name, task), torch.arange(1, data.num_nodes)
+    before = model.at_now().state.snapshot()
+    vectors = model.embed(node, time)
+    assert vectors.shape[0] == data.num_nodes - 1
     assert torch.isfinite(vectors).all()
-    assert not vectors[0].any()
-    assert vectors[1:].any()
-    assert same_state(model, before)
-    parts = replace(
-        task.split, **{name: other(getattr(task.split, name), time) for name in ("full", "train", "val", "test")}
-    )
-    past = Past(other(data.events, time), num_nodes=data.num_nodes, seed=1)
-    changed = replace(task, split=parts, full_past=past)
-    assert torch.equal(embed(model, changed, time, batch_size=7), vectors)
-    assert not torch.allclose(embed(model, changed, batch_size=7), embed(model, task, batch_size=7))
+    assert vectors.any()
+    assert same_state(model.at_now(), before)
+    changed = OnlineModel(model.model, replace(data, events=other(data.events, time)))
+    assert torch.equal(changed.embed(node, time), vectors)
+    now = changed.embed(node)
+    assert not torch.allclose(now, OnlineModel(model.model, data).embed(node))
 
 
 def other(events: Events, since: float) -> Events:
@@ -150,13 +147,13 @@ def other(events: Events, since: float) -> Events:
 
 def test_a_model_without_embeddings_says_so(task: Task):
     with pytest.raises(DsrdError, match="edgebank has no embeddings; "):
-        embed(ready("edgebank", task), task)
+        online("edgebank", task).embed(torch.tensor([1]))
 
 
 def test_an_embedding_is_the_end_the_heads_see(task: Task):
     model, node = ready("dsrd", task), torch.tensor([3, 5])
     assert isinstance(model, DSRD)
-    time = torch.full((2,), after_last(task), dtype=torch.float64)
+    time = torch.full((2,), float(task.dataset.events.time[-1]) + 1, dtype=torch.float64)
     with torch.no_grad():
         vectors = model.embed(node, time, task.full_past)
         seen = model.body.represent(Query(node, torch.zeros_like(node), time), task.full_past, model.state)
@@ -165,15 +162,13 @@ def test_an_embedding_is_the_end_the_heads_see(task: Task):
     assert torch.equal(vectors[:, dim : dim + own], seen[:, -2 * own : -own])  # what is said of the source alone
 
 
-@pytest.mark.parametrize("called", [None, Names(["", "ann", "bob"])])
-def test_files_of_embeddings(called: Names | None, tmp_path: Path):
-    data = Dataset.from_arrays("tiny", [1, 2], [2, 1], [0.0, 1.0], names=called)
-    vectors = torch.arange(6.0).view(3, 2)
+def test_files_of_embeddings(tmp_path: Path):
+    vectors = np.array([[2, 3], [4, 5]], np.float32)
     for name in ("a.npy", "a.parquet"):
-        embedding.write(tmp_path / name, vectors, data)
-    assert np.load(tmp_path / "a.npy").tolist() == vectors.tolist()
+        vector_files.write(tmp_path / name, vectors, ["ann", "bob"])
+    assert np.load(tmp_path / "a.npy").tolist() == [[0, 0], [2, 3], [4, 5]]
     table = pyarrow.parquet.read_table(tmp_path / "a.parquet").to_pydict()
-    assert table == {"node": ["ann", "bob"] if called else [1, 2], "e0": [2.0, 4.0], "e1": [3.0, 5.0]}
+    assert table == {"node": ["ann", "bob"], "e0": [2.0, 4.0], "e1": [3.0, 5.0]}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npy", "a.parquet"]
 
 

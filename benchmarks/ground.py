@@ -25,7 +25,6 @@ from dsrd.bench.records import load_average, peak_rss_mb, versions
 from dsrd.data.convert import write
 from dsrd.data.dataset import Dataset
 from dsrd.data.read import load
-from dsrd.data.source import open_dataset
 from dsrd.data.split import split
 from dsrd.data.synthetic import SynthConfig, synth
 from dsrd.errors import DsrdError
@@ -50,11 +49,9 @@ def timed(work: Callable[[], Any], repeats: int = 1) -> float:
 
 def wikipedia() -> tuple[Dataset, str]:
     try:
-        return open_dataset("wikipedia").dataset, "wikipedia"
+        return load("wikipedia"), "wikipedia"
     except DsrdError:
-        return open_dataset(
-            "synth:events=157474,nodes=9227,bipartite=true"
-        ).dataset, "synthetic, of wikipedia's size"
+        return load("synth:events=157474,nodes=9227,bipartite=true"), "synthetic, of wikipedia's size"
 
 
 def one_by_one(events: Events, node: np.ndarray, at: np.ndarray, k: int) -> Callable[[], None]:

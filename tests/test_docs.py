@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import ast
-import csv
 import doctest
 import importlib.util
 import json
 import os
-import random
 import re
 import shlex
 import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
-from datetime import datetime, timedelta
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -26,9 +23,8 @@ import typer
 from typer.testing import CliRunner
 
 import dsrd
-from dsrd.bench.run import evaluate_untrained, prepare
 from dsrd.cli.main import app
-from dsrd.config import RunConfig
+from dsrd.data.sample import write_sample
 
 ROOT = Path(__file__).parent.parent
 PAGES = {str(path.relative_to(ROOT)): path for path in [*ROOT.glob("*.md"), *sorted((ROOT / "docs").glob("*.md"))]}
@@ -56,18 +52,7 @@ def commands(block: Block) -> list[list[str]]:
 @pytest.fixture
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder to work in, with the files the documentation speaks of."""
-    rng = random.Random(0)
-    people = ["ann", "bob", "cem", "dora", "eve", "finn", "gus", "hana", "ivan", "jo", "kim", "lea"]
-    when = datetime(2024, 5, 1, 8)
-    with (tmp_path / "calls.csv").open("w", newline="") as file:
-        rows = csv.writer(file)
-        rows.writerow(["caller", "callee", "date", "seconds"])
-        for _ in range(600):
-            when += timedelta(minutes=rng.randint(1, 60))
-            caller = rng.randrange(len(people))
-            callee = people[(caller + rng.choice([1, 1, 1, 2, 3])) % len(people)]
-            rows.writerow([people[caller], callee, when.isoformat(), rng.randint(1, 600)])
-    (tmp_path / "ask.csv").write_text("caller,callee\nann,bob\nann,zoe\n")
+    write_sample(tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -105,7 +90,7 @@ def test_commands_exist(page: str):
             elif program == "make":
                 assert words[0] in targets
             else:
-                assert program in ("export", "python"), f"{page}: {program}"
+                assert program in ("export", "python", "pip"), f"{page}: {program}"
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -215,11 +200,12 @@ def test_the_readme_shows_the_golden_numbers():
 
 def test_the_readme_shows_what_the_demo_prints():
     """The rows that do not depend on training."""
-    run = RunConfig(dataset="synth:events=10000", model="edgebank")
-    record = evaluate_untrained(run, *prepare(run))
+    stream = dsrd.load("synth:events=10000")
+    model = dsrd.LinkPredictor("edgebank", protocol="dyglib", order="py37").fit(stream, progress=False)
+    record = model.evaluate(progress=False).record
     for name, results in (("edgebank", record["results"]), ("best possible", record["ceiling"])):
         for setting, found in results.items():
-            cells = [f"{found[kind]['ap']:.2f} / {found[kind]['auc']:.2f}" for kind in run.evaluate.negatives]
+            cells = [f"{found[kind]['ap']:.2f} / {found[kind]['auc']:.2f}" for kind in model.run.evaluate.negatives]
             row = r"\s+".join([name, setting, *cells])
             assert re.search(row, PAGES["README.md"].read_text()), f"README: the demo now prints {row}"
 

@@ -205,7 +205,8 @@ def test_the_readme_shows_what_the_demo_prints():
     record = model.evaluate(progress=False).record
     for name, results in (("edgebank", record["results"]), ("best possible", record["ceiling"])):
         for setting, found in results.items():
-            cells = [f"{found[kind]['ap']:.2f} / {found[kind]['auc']:.2f}" for kind in model.run.evaluate.negatives]
+            kinds = model.run.evaluate.negatives
+            cells = [f"{found[kind]['ap']:.2f} / {found[kind]['auc']:.2f}" for kind in kinds]
             row = r"\s+".join([name, setting, *cells])
             assert re.search(row, PAGES["README.md"].read_text()), f"README: the demo now prints {row}"
 

@@ -83,7 +83,7 @@ class OnlineModel:
             model.state.adopt(state)
             self._whole = None
         assert self._holds is not None
-        missing = self.stream.dataset().events[self._holds :]
+        missing = self.stream.events_since(self._holds)
         size = observed_at_once(model)
         if not model.state_from_events:
             *_, last = RULES.flushes(missing, size, exact=model.exact)

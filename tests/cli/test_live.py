@@ -1,4 +1,4 @@
-"""A run that lives on: updated, asked how surprising events are, compared, taken through the demo; `python -m dsrd`."""
+"""A run that lives on: updated, asked for surprises, compared, taken through the demo; `python -m dsrd`."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from dsrd.models import model_class
 
 HEADER = "caller,callee,date,cost\n"
 COLUMNS = {"source": "caller", "target": "callee", "time": "date"}
-PEOPLE = "ann bob cat dan eve fay gil hal ida jon".split()
+PEOPLE = ["ann", "bob", "cat", "dan", "eve", "fay", "gil", "hal", "ida", "jon"]
 
 
 def rows(first: int, last: int) -> str:

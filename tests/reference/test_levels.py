@@ -122,8 +122,8 @@ def test_bytes_are_as_documented(edge_dim: int, per_node: int) -> None:
     Content(edge_dim, 3, False, state)
     stream_wide = 8 * 3 * (1 + 2 * min(edge_dim, WIDEST)) + 32
     assert state.nbytes() == per_node + stream_wide  # nobody's row
-    state.rows_for(torch.tensor([511]))
-    assert state.nbytes() == 512 * per_node + stream_wide
+    state.rows_for(torch.tensor([255]))
+    assert state.nbytes() == 256 * per_node + stream_wide
 
 
 def test_a_past_without_the_features_is_refused_in_one_line() -> None:

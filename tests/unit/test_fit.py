@@ -16,9 +16,9 @@ from dsrd.errors import DsrdError
 from dsrd.estimator import open_run
 from dsrd.evaluate.evaluator import Task
 from dsrd.events import Events
-from dsrd.graph.negatives import TrainingNegatives
 from dsrd.files import write_json
 from dsrd.fitting import measure_run, train_run
+from dsrd.graph.negatives import TrainingNegatives
 from dsrd.graph.past import Past
 from dsrd.reporter import Reporter, silent
 from dsrd.train import checkpoint

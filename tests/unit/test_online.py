@@ -117,9 +117,14 @@ def test_targets_of_a_bipartite_stream_are_its_second_kind():
 def test_a_failure_leaves_the_state_as_it_was(task: Task):
     model = online("dsrd", task)
     before = model.at_now().state.snapshot()
-    with pytest.raises(RuntimeError, match="stop"), model.set_aside() as aside:
-        aside.state.reset()
-        raise RuntimeError("stop")
+
+    def fail() -> None:
+        with model.set_aside() as aside:
+            aside.state.reset()
+            raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        fail()
     assert same_state(model.at_now(), before)
 
 

@@ -118,8 +118,8 @@ class GrowingStream:
             first = int(row[older].min())
             raise origin.error(
                 f"time {table[columns.time][first]} is older than the newest event known "
-                f"({self._dataset.written_time(self.last_time)}); leave the row out, or observe it with "
-                "`late`: drop or now",
+                f"({self._dataset.written_time(self.last_time)}); leave the row out, or set `late` to "
+                "drop or now",
                 first,
             )
         if late == "drop" and older.any():
@@ -161,9 +161,11 @@ class GrowingStream:
         return self._dataset
 
     def events_since(self, first: int) -> Events:
-        """The events behind the first so many."""
-        events = self.dataset().events
-        return events[first:]
+        """The events behind the first so many; the latest ones are not joined with the others for that."""
+        held = len(self._dataset.events)
+        if first < held or not self._pieces:
+            return self.dataset().events[first:]
+        return Events.cat(*(piece.events for piece in self._pieces))[first - held :]
 
     def _joined(self) -> Dataset:
         old, new = self._dataset, self._pieces

@@ -17,7 +17,7 @@ class State(nn.Module):
     """Tensors by name, with one way to reset, save, restore and grow them all, so that none is forgotten.
 
     A field declared `per_node` has one row per node id, made when it or a larger id is first written; a node
-    without a row yet reads row 0, which nobody ever writes. Rows double, up to `num_nodes` where that is enough:
+    without a row yet reads row 0, which nobody ever writes. Rows double, and near the end come to `num_nodes`:
     how many there are depends on the largest id so far, not on how the events came.
 
     >>> state = State(num_nodes=3)
@@ -99,7 +99,9 @@ class State(nn.Module):
 
     def restore(self, snapshot: Mapping[str, Tensor]) -> None:
         """Take up a copy of a snapshot of a state with the same fields."""
-        self.adopt({name: value.detach().clone() for name, value in self._checked(snapshot).items()})
+        self._checked(snapshot)
+        self.reset()  # first: a state of many nodes is large, and need not be there beside its successor
+        self.adopt({name: value.detach().clone() for name, value in snapshot.items()})
 
     def adopt(self, snapshot: Mapping[str, Tensor]) -> None:
         """Take up a snapshot's tensors themselves: whoever gave them must not use them any more."""
@@ -135,7 +137,8 @@ class State(nn.Module):
         needed = int(node.max()) + 1 if node.numel() else 0
         if needed > self._rows:
             doubled = 1 << (needed - 1).bit_length()
-            self._grow(min(doubled, self._num_nodes) if needed <= self._num_nodes else doubled)
+            # To the full size at once from half of it on: old and new rows are there together for a moment.
+            self._grow(self._num_nodes if needed <= self._num_nodes < 2 * doubled else doubled)
         return node
 
     def nbytes(self) -> int:

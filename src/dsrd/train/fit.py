@@ -87,9 +87,7 @@ class Fit:
         label = f"epoch {done.epoch + 1}/{run.train.epochs}"
         loss = self.learner.epoch(done.epoch, lambda what, at, total: progress(f"{label} {what}", at, total))
         seconds = time.perf_counter() - began
-        # An exact model is told the whole stream anew before validation: its state can be taken, not copied.
-        fresh = model.exact and run.evaluate.known == "all"
-        trained = model.state.release() if fresh else model.state.snapshot()
+        trained = None if model.state_from_events else model.state.snapshot()
         with self.learner.average.in_place():
             ap, auc = self._validate(lambda _, at, total: progress(f"{label} validation", at, total))
             learned = model.learned()  # of the weights that were judged
@@ -124,12 +122,17 @@ class Fit:
         found = measure(self.validation, scores)["random"]
         return found["ap"], found["auc"]
 
-    def _keep(self, trained: Snapshot) -> None:
+    def _keep(self, trained: Snapshot | None) -> None:
+        """Keep the weights, with the state that training left them; one that follows from events is made again."""
         weights = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
         if self.folder is None:
-            self.best = (weights, None if self.model.state_from_events else trained)
-        else:
-            checkpoint.save(self.folder.best, {"weights": weights, "state": trained}, self._note())
+            self.best = (weights, trained)
+            return
+        if trained is None:
+            to_end_of_training(self.model, self.task, self.rules, None)
+        state = self.model.state.fields_now() if trained is None else trained
+        checkpoint.save(self.folder.best, {"weights": weights, "state": state}, self._note())
+        self.model.state.reset()
 
     def _best(self) -> tuple[dict[str, Tensor], Snapshot | None]:
         if self.best is not None:

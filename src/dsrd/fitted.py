@@ -122,7 +122,7 @@ class Fitted:
 
     def _is_in(self, folder: RunFolder) -> bool:
         """Whether a folder holds this very run: settings, data and weights."""
-        stored = folder.config()
+        stored = replace(folder.config(), dataset=self.run.dataset)  # the data themselves are compared
         if stored.to_dict() != self.run.to_dict() or not folder.best.exists():
             return False
         if folder.trained_on() != self.extent.digest:
@@ -165,11 +165,11 @@ class Fitted:
 
     def write_now(self, folder: RunFolder, history: bool) -> None:
         """What changes as the stream goes on. The events first: a state that lags behind them catches up."""
+        if history:
+            folder.bring_history_up_to(self.online.stream.dataset())
         if self.record is not None:
             write_json(folder.record, self.record)
         if history:
-            if not folder.has_history or folder.num_events() != self.online.stream.num_events:
-                folder.write_history(self.online.stream.dataset())
             after = {head: count for head, (_, count) in self.recent.items()}
             bits = {head: values for head, (values, _) in self.recent.items()}
             folder.write_now(*self.online.kept(), bits, after)

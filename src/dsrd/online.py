@@ -15,7 +15,7 @@ from torch import Tensor
 from dsrd.data.dataset import Dataset
 from dsrd.data.growing import Arrival, GrowingStream
 from dsrd.errors import DsrdError
-from dsrd.evaluate.evaluator import FULL_SEED, Progress, observe_all, probability, silent
+from dsrd.evaluate.evaluator import COPIED_BYTES, FULL_SEED, Progress, observe_all, probability, silent
 from dsrd.evaluate.protocol import PROTOCOLS
 from dsrd.events import Events, Query
 from dsrd.graph.past import Live, Past
@@ -23,7 +23,6 @@ from dsrd.models import Snapshot, TemporalModel
 
 RULES = PROTOCOLS["strict"].lagging()
 AT_ONCE = 1000  # pairs scored in one call
-KEPT_BYTES = 1 << 28  # a larger state that can be made again is not copied
 
 
 class OnlineModel:
@@ -101,7 +100,7 @@ class OnlineModel:
     def set_aside(self) -> Iterator[TemporalModel]:
         """The model for other work inside the block; its state of the end is kept, or made again when needed."""
         state, held = self.model.state, self._holds
-        keep = held is not None and (not self.model.state_from_events or state.nbytes() < KEPT_BYTES)
+        keep = held is not None and (not self.model.state_from_events or state.nbytes() < COPIED_BYTES)
         kept = state.snapshot() if keep else None
         self._holds = None
         try:
@@ -183,8 +182,8 @@ class OnlineModel:
         Candidates are all who were a target before that time, the node itself included if it was one. Equal
         probabilities stand in the order of ids.
         """
-        if k < 1:
-            raise DsrdError(f"k={k}: give 1 or more")
+        if not isinstance(k, int | np.integer) or k < 1:
+            raise DsrdError(f"k={k}: give a whole number, 1 or more")
         if self.stream.bipartite and self._is_target_only(node):
             name = self.stream.name(node)
             raise DsrdError(f"node '{name}' is only ever a target; ask about a source of this bipartite stream")

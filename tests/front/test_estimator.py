@@ -199,7 +199,7 @@ def test_partners_are_the_best_of_all_targets(opened: Opened, model: str):
     assert len(found.partners(["ann", "bob"], k=100)) == 2 * len(everybody)
     assert set(found.partners(["ann", "zoe"], k=1)["known"]) == {True, False}
     assert len(found.partners("ann", k=2, at="2024-05-25")["date"]) == 2
-    with pytest.raises(DsrdError, match="k=0: give 1 or more"):
+    with pytest.raises(DsrdError, match="k=0: give a whole number, 1 or more"):
         found.partners("ann", k=0)
 
 

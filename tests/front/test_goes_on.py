@@ -178,6 +178,21 @@ def test_run_folders_of_earlier_versions_open(saved: Callable[[str], Path]):
     old, new = dsrd.open("old"), dsrd.open(saved("tgn"))
     assert np.array_equal(answers(old), answers(new))
     assert old.evaluate(progress=False).record["results"] == new.evaluate(progress=False).record["results"]
+    after = answers(old.observe("day.csv"))
+    old.save()
+    Path("calls.csv").unlink()
+    assert np.array_equal(answers(dsrd.open("old")), after), "updated, it holds its events"
+
+
+def test_two_that_update_one_run_do_not_lose_events(opened: Callable[[str], dsrd.LinkPredictor]):
+    first = opened("dsrd")
+    second = dsrd.open("dsrd.run")
+    first.observe("day.csv").save()
+    Path("other.csv").write_text(HEADER + "eve,ann,2024-06-02T00:00:00Z,1\n")
+    second.observe("other.csv")
+    with pytest.raises(DsrdError, match=r"dsrd\.run: has taken in other events meanwhile; open it again"):
+        second.save()
+    assert dsrd.open("dsrd.run").fitted.online.stream.num_events == 300
 
 
 @pytest.mark.parametrize("file", ["events.arrow", "nodes.arrow", "now.safetensors", "best.safetensors"])

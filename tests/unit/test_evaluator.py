@@ -87,6 +87,15 @@ def test_four_passes_hand_their_state_over(task: Task) -> None:
         assert ours["auc"] == pytest.approx(100 * sum(aucs) / len(aucs), abs=2e-2)
 
 
+def test_a_state_too_large_to_copy_is_made_again(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The figures are the same to the last digit, and nothing is copied."""
+    model = make_dsrd(task)
+    copied = measured(model, task, STRICT, EvaluateConfig(), None, ("val", "test"))
+    monkeypatch.setattr("dsrd.evaluate.evaluator.COPIED_BYTES", 0)
+    monkeypatch.setattr(type(model.state), "snapshot", None)
+    assert measured(model, task, STRICT, EvaluateConfig(), None, ("val", "test")) == copied
+
+
 def test_strict_results_do_not_depend_on_the_batch_size(task: Task) -> None:
     model = make_tgn(task)
     trained = model.state.snapshot()

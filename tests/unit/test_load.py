@@ -15,7 +15,7 @@ import torch
 from torch_geometric.data import TemporalData
 
 from dsrd.config import DataConfig
-from dsrd.data.arrow import count_events, is_dataset, read_dataset, write_dataset
+from dsrd.data.arrow import held_extent, is_dataset, read_dataset, write_dataset
 from dsrd.data.dataset import Dataset, Names
 from dsrd.data.read import load, load_with
 from dsrd.data.synthetic import SynthConfig, synth
@@ -134,6 +134,7 @@ def test_time_formats(file, format, texts, seconds):
     assert dataset.columns.time_format == format
     frame = pd.DataFrame({"source": ["a"] * 2, "target": ["b"] * 2, "time": texts})
     assert load(frame, time_format=format).digest == dataset.digest
+    assert dataset.written_time(seconds[-1]) == texts[-1]
 
 
 @pytest.mark.parametrize("wrong", ["31/04/2024", "2024-04-01", "", "00/04/2024"])
@@ -288,7 +289,7 @@ def test_arrow_files_keep_everything(tmp_path, compressed):
         assert not is_dataset(folder)
         write_dataset(dataset, folder, compressed)
         assert is_dataset(folder)
-        assert count_events(folder) == len(dataset.events)
+        assert held_extent(folder) == (len(dataset.events), dataset.num_nodes, dataset.digest)
         again = read_dataset(folder, mapped=not compressed)
         for field in ("name", "bipartite", "digest", "notes", "columns", "features", "dates", "catalogued", "law"):
             assert getattr(again, field) == getattr(dataset, field), field

@@ -99,7 +99,7 @@ def test_the_question_decides_the_score(task: Task):
 
 
 def test_no_partners_is_no_question(task: Task):
-    with pytest.raises(DsrdError, match="k=0: give 1 or more"):
+    with pytest.raises(DsrdError, match="k=0: give a whole number, 1 or more"):
         online("edgebank", task).partners(3, 0)
 
 

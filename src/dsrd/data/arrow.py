@@ -41,10 +41,11 @@ def is_dataset(folder: Path) -> bool:
     return (folder / EVENTS).exists() and (folder / NODES).exists()
 
 
-def count_events(folder: Path) -> int:
-    """How many events a folder holds, told without reading them."""
+def held_extent(folder: Path) -> tuple[int, int, str]:
+    """(events, nodes, digest) of what a folder holds, told without reading it."""
     with closing(pa.memory_map(str(folder / EVENTS), "r")) as file:
-        return int(json.loads(pa.ipc.open_file(file).schema.metadata[b"dsrd"])["num_events"])
+        known = json.loads(pa.ipc.open_file(file).schema.metadata[b"dsrd"])
+    return known["num_events"], known["num_nodes"], known["digest"]
 
 
 def read_dataset(folder: Path, mapped: bool) -> Dataset:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
@@ -188,13 +189,15 @@ class Dataset:
         return next((unit for unit, low in CLOCK_UNITS.items() if low <= first and last <= 4 * low), None)
 
     def written_time(self, seconds: float) -> str:
-        """A time for people: ISO 8601 in UTC where the data set came with dates, else the plain number.
+        """A time for people, as the data set wrote its own: a date in its format or in ISO 8601, or a number.
 
         >>> data = Dataset.from_arrays("tiny", [1, 2], [2, 3], [0.0, 1.0])
         >>> data.written_time(17.0), data.written_time(3.5)
         ('17', '3.5')
         """
         seconds = float(seconds)
+        if self.dates and self.columns.time_format:
+            return datetime.fromtimestamp(seconds, UTC).strftime(self.columns.time_format)
         if self.dates:
             written = str(np.datetime64(round(seconds * 1e6), "us"))
             return (written.rstrip("0").rstrip(".") if "." in written else written) + "Z"

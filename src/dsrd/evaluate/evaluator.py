@@ -25,6 +25,7 @@ from dsrd.reporter import silent as silent
 
 FULL_SEED = 1  # of the neighbours sampled in evaluation; training takes the epoch's number
 HITS = (1, 3, 10)
+COPIED_BYTES = 1 << 28  # a larger state is made again from its events instead of being copied
 AT_ONCE = 20_000  # pairs ranked in one call: hundreds of candidates for every event of a batch are too many
 
 
@@ -243,12 +244,8 @@ def evaluate(
     found: dict[str, Results] = {head: {part: {} for part in parts} for head in heads}
     digests: dict[str, str] = {}
     past = task.full_past.to(model.device)
-    to_end_of_training(model, task, rules, trained)
-    catch_up(model, task, rules, config, progress)
     for start in ("train", "val"):
-        if start == "val":
-            observe_all(model, task.split.val, past, rules, config.batch_size, progress)
-        begin = model.state.release()  # one copy beside the state itself: that of many nodes is large
+        begin = _Start(model, task, rules, config, trained, start, progress)
         for each in task.passes.values():
             if each.part not in parts or each.start != start:
                 continue
@@ -257,12 +254,45 @@ def evaluate(
             for head in heads:
                 found[head][each.part][each.setting] = {}
                 if drawn is not None:
-                    model.state.restore(begin)
+                    begin.take_up()
                     scores = score_pass(model, drawn, past, rules, config.batch_size, progress, head)
                     found[head][each.part][each.setting] = measure(drawn, scores)
-        model.state.adopt(begin)
     to_end_of_training(model, task, rules, trained)
     return found, digests
+
+
+@dataclass
+class _Start:
+    """The state that the passes after training, or after validation, begin with."""
+
+    model: TemporalModel
+    task: Task
+    rules: Protocol
+    config: EvaluateConfig
+    trained: Snapshot | None
+    start: str
+    progress: Progress
+    kept: Snapshot | None = None
+
+    def take_up(self) -> None:
+        """Bring the model into this state. It is made once and copied; a large one that events alone make is
+        made again every time, because two of them may not fit into memory."""
+        state = self.model.state
+        if self.kept is not None:
+            state.restore(self.kept)
+            return
+        self._make()
+        if not self.model.state_from_events or state.nbytes() < COPIED_BYTES:
+            self.kept = state.snapshot()
+
+    def _make(self) -> None:
+        if knows_all(self.model, self.config):
+            catch_up(self.model, self.task, self.rules, self.config, self.progress)
+        else:
+            to_end_of_training(self.model, self.task, self.rules, self.trained)
+        if self.start == "val":
+            past = self.task.full_past.to(self.model.device)
+            observe_all(self.model, self.task.split.val, past, self.rules, self.config.batch_size, self.progress)
 
 
 def _drawn(each: Pass, rules: Protocol, config: EvaluateConfig, progress: Progress) -> Drawn | None:
@@ -285,11 +315,16 @@ def to_end_of_training(
         observe_all(model, task.split.train, task.train_past.to(model.device), rules.lagging(), batch_size)
 
 
+def knows_all(model: TemporalModel, config: EvaluateConfig) -> bool:
+    """Whether the state takes in events of withheld nodes too, as neighbour look-ups do."""
+    return model.exact and config.known == "all"
+
+
 def catch_up(
     model: TemporalModel, task: Task, rules: Protocol, config: EvaluateConfig, progress: Progress = silent
 ) -> None:
     """Give an exact model the state of every event before validation: training withheld some nodes' events."""
-    if model.exact and config.known == "all":
+    if knows_all(model, config):
         model.eval()
         model.state.reset()
         before = task.split.full[: len(task.split.full) - len(task.split.val) - len(task.split.test)]

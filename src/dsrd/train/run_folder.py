@@ -16,7 +16,7 @@ from typing import Any
 from torch import Tensor
 
 from dsrd.config import RunConfig
-from dsrd.data.arrow import count_events, is_dataset, read_dataset, write_dataset
+from dsrd.data.arrow import held_extent, is_dataset, read_dataset, write_dataset
 from dsrd.data.dataset import Dataset
 from dsrd.errors import DsrdError
 from dsrd.files import is_empty, leftovers, locked, write_json, write_text
@@ -177,7 +177,17 @@ class RunFolder:
 
     def num_events(self) -> int:
         """How many events the folder holds."""
-        return count_events(self.path)
+        return held_extent(self.path)[0]
+
+    def bring_history_up_to(self, dataset: Dataset) -> None:
+        """Write events that go on after those in the folder; refused if the folder holds others by now."""
+        if self.has_history:
+            events, nodes, digest = held_extent(self.path)
+            if digest == dataset.digest:
+                return
+            if events > len(dataset.events) or dataset.head(events, nodes).digest != digest:
+                raise DsrdError(f"{self.path}: has taken in other events meanwhile; open it again and go on there")
+        self.write_history(dataset)
 
     def write_now(self, state: Snapshot, events: int, recent: Snapshot, after: Mapping[str, int]) -> None:
         """Keep the state after so many events, and how surprising the latest ones were, by head."""

@@ -80,7 +80,7 @@ def asked(folder: Path) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default=DEFAULT)
-    parser.add_argument("--data", default="synth:events=300000")
+    parser.add_argument("--data", default="synth:events=300000,nodes=5000,bipartite=true")
     parser.add_argument("--run", type=Path, help="folder to train in, or of a run trained before")
     parser.add_argument("--save", type=Path, help="append the result to this file")
     given = parser.parse_args()

@@ -15,6 +15,11 @@ def compiled(function: F) -> F:
     return cast(F, numba.njit(cache=True, nogil=True)(function))
 
 
+def inlined(function: F) -> F:
+    """Like `compiled`, and made part of every function that calls it: faster where the call is in an inner loop."""
+    return cast(F, numba.njit(cache=True, nogil=True, forceinline=True)(function))
+
+
 def vectorised(function: F) -> F:
     """Like `compiled`, and sums may be reordered: several times faster, equal up to rounding, always the same."""
     return cast(F, numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})(function))

@@ -22,7 +22,7 @@ from dsrd.graph.past import Live, Past
 from dsrd.models import Snapshot, TemporalModel
 
 RULES = PROTOCOLS["strict"].lagging()
-AT_ONCE = 1000  # pairs scored in one call
+AT_ONCE = 500  # pairs scored in one call: more do not fit the cache
 
 
 class OnlineModel:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dsrd.compiled import compiled, vectorised
+from dsrd.compiled import compiled, inlined, vectorised
 from dsrd.graph.halves import singles
 from dsrd.graph.kernels import Floats, Ints, history
 from dsrd.graph.meetings import EMPTY, slot_of
@@ -72,7 +72,7 @@ def products(one: Singles, two: Singles, other_one: Singles, other_two: Singles,
     out[0], out[1], out[2], out[3], out[4], out[5] = a, b, c, d, e, f
 
 
-@compiled
+@inlined
 def read_pair(
     state: Any,
     a: int,

@@ -216,7 +216,9 @@ def _history_of(folder: RunFolder, run: RunConfig, stream: Any, data_dir: str | 
     except DsrdError as error:
         if stream is not None:
             raise
-        raise DsrdError(f"{folder.path}: was saved without its events; give the stream too ({error})") from error
+        raise DsrdError(
+            f"{folder.path}: was saved without its events; give the stream too: '{run.dataset}' is not here"
+        ) from error
     note = _note(folder)
     continued = given.continuing(note.get("events", len(given.events)), note["graph"]["num_nodes"], note["data"])
     if continued is None:

@@ -21,18 +21,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from dsrd.bench.records import load_average, peak_rss_mb, versions
 from dsrd.data.convert import write
 from dsrd.data.dataset import Dataset
 from dsrd.data.read import load
 from dsrd.data.split import split
-from dsrd.data.synthetic import SynthConfig, synth
 from dsrd.errors import DsrdError
 from dsrd.evaluate.protocol import passes
 from dsrd.events import Events
 from dsrd.files import append_line
-from dsrd.graph.negatives import negatives
-from dsrd.graph.past import Past
+from dsrd.history.past import Past
+from dsrd.machine import load_average, peak_rss_mb, versions
+from dsrd.negatives.sampling import draw_negatives
+from dsrd.synthetic.drawing import SynthConfig, synth
 
 Figures = dict[str, Any]
 
@@ -101,7 +101,7 @@ def _negatives(order: str) -> float:
 
     def draw() -> None:
         for strategy in ("historical", "inductive"):
-            negatives(
+            draw_negatives(
                 strategy,  # type: ignore[arg-type]
                 test.events,
                 test.pool,

@@ -20,10 +20,10 @@ from typing import Any
 import torch
 
 import dsrd
-from dsrd.bench.records import load_average, peak_rss_mb, versions
+from dsrd.estimator.online import OnlineModel
 from dsrd.files import append_line
+from dsrd.machine import load_average, peak_rss_mb, versions
 from dsrd.models import DEFAULT
-from dsrd.online import OnlineModel
 
 ASKED = 30
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import torch
 
 import dsrd
-from dsrd.bench.records import load_average, peak_rss_mb, versions
 from dsrd.files import append_line
+from dsrd.machine import load_average, peak_rss_mb, versions
 from dsrd.models import DEFAULT
 
 

@@ -24,14 +24,14 @@ from typing import Any
 
 import torch
 
-from dsrd.bench.records import load_average, peak_rss_mb, versions
 from dsrd.config import overridden
-from dsrd.data.synthetic import SynthConfig, synth
 from dsrd.events import Events, Query
 from dsrd.files import append_line
-from dsrd.graph.negatives import TrainingNegatives
-from dsrd.graph.past import Past
+from dsrd.history.past import Past
+from dsrd.machine import load_average, peak_rss_mb, versions
 from dsrd.models import DEFAULT, GraphSpec, TemporalModel, create, model_class
+from dsrd.negatives.sampling import TrainingNegatives
+from dsrd.synthetic.drawing import SynthConfig, synth
 from dsrd.train.loop import backward_in_chunks
 
 Figures = dict[str, Any]

@@ -23,21 +23,22 @@ if TYPE_CHECKING:
     from dsrd.data.dataset import Dataset
     from dsrd.data.read import load
     from dsrd.data.split import split
-    from dsrd.data.synthetic import SynthConfig, synth
     from dsrd.errors import DsrdError
-    from dsrd.estimator import LinkPredictor
-    from dsrd.estimator import open_run as open
+    from dsrd.estimator.link_predictor import LinkPredictor
+    from dsrd.estimator.link_predictor import open_run as open
+    from dsrd.estimator.results import Results
+    from dsrd.estimator.tables import Table
     from dsrd.evaluate import metrics
-    from dsrd.evaluate.evaluator import Task
-    from dsrd.evaluate.evaluator import evaluate as evaluate_model
+    from dsrd.evaluate.scoring import evaluate as evaluate_model
+    from dsrd.evaluate.task import Task
     from dsrd.events import Events, Neighbors, Query
-    from dsrd.graph.negatives import negatives
-    from dsrd.graph.past import Live, Past
+    from dsrd.history.live import Live
+    from dsrd.history.past import Past
     from dsrd.models import GraphSpec, NodeEncoder, State, TemporalModel, create
     from dsrd.models import names as model_names
-    from dsrd.results import Results
-    from dsrd.tables import Table
-    from dsrd.train.fit import Fit
+    from dsrd.negatives.sampling import draw_negatives
+    from dsrd.synthetic.drawing import SynthConfig, synth
+    from dsrd.train.trainer import Fit
 
 __version__ = "0.1.0"
 
@@ -61,11 +62,11 @@ __all__ = [
     "Task",
     "TemporalModel",
     "create",
+    "draw_negatives",
     "evaluate_model",
     "load",
     "metrics",
     "model_names",
-    "negatives",
     "open",
     "split",
     "synth",
@@ -76,30 +77,30 @@ _HOME = {
     "Dataset": "data.dataset:Dataset",
     "DsrdError": "errors:DsrdError",
     "Events": "events:Events",
-    "Fit": "train.fit:Fit",
+    "Fit": "train.trainer:Fit",
     "GraphSpec": "models:GraphSpec",
-    "LinkPredictor": "estimator:LinkPredictor",
-    "Live": "graph.past:Live",
+    "LinkPredictor": "estimator.link_predictor:LinkPredictor",
+    "Live": "history.live:Live",
     "Neighbors": "events:Neighbors",
     "NodeEncoder": "models:NodeEncoder",
-    "Past": "graph.past:Past",
+    "Past": "history.past:Past",
     "Query": "events:Query",
-    "Results": "results:Results",
+    "Results": "estimator.results:Results",
     "RunConfig": "config:RunConfig",
-    "State": "models:State",
-    "SynthConfig": "data.synthetic:SynthConfig",
-    "Table": "tables:Table",
-    "Task": "evaluate.evaluator:Task",
+    "State": "state:State",
+    "SynthConfig": "synthetic.drawing:SynthConfig",
+    "Table": "estimator.tables:Table",
+    "Task": "evaluate.task:Task",
     "TemporalModel": "models:TemporalModel",
     "create": "models:create",
-    "evaluate_model": "evaluate.evaluator:evaluate",
+    "draw_negatives": "negatives.sampling:draw_negatives",
+    "evaluate_model": "evaluate.scoring:evaluate",
     "load": "data.read:load",
     "metrics": "evaluate.metrics",
     "model_names": "models:names",
-    "negatives": "graph.negatives:negatives",
-    "open": "estimator:open_run",
+    "open": "estimator.link_predictor:open_run",
     "split": "data.split:split",
-    "synth": "data.synthetic:synth",
+    "synth": "synthetic.drawing:synth",
     "trackers": "trackers",
 }
 

@@ -16,7 +16,7 @@ def compiled(function: F) -> F:
 
 
 def inlined(function: F) -> F:
-    """Like `compiled`, and made part of every function that calls it: faster where the call is in an inner loop."""
+    """Like `compiled`, and copied into every function that calls it: faster in inner loops."""
     return cast(F, numba.njit(cache=True, nogil=True, forceinline=True)(function))
 
 

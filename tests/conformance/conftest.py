@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dsrd.data.dataset import Dataset
-from dsrd.evaluate.evaluator import Task
+from dsrd.evaluate.task import Task
 from dsrd.models import GraphSpec, TemporalModel, create, model_class, names, settings
 
 

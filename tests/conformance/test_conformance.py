@@ -15,15 +15,17 @@ from conformance.conftest import build, make_stream, parted
 from dsrd.config import EvaluateConfig, RunConfig
 from dsrd.data.dataset import Dataset
 from dsrd.errors import DsrdError
-from dsrd.evaluate.evaluator import Task, draw, evaluate, score_pass
 from dsrd.evaluate.protocol import PROTOCOLS
+from dsrd.evaluate.scoring import draw, evaluate, score_pass
+from dsrd.evaluate.task import Task
 from dsrd.events import Events, Query
-from dsrd.graph.negatives import TrainingNegatives
-from dsrd.graph.past import Live, Past
+from dsrd.history.live import Live
+from dsrd.history.past import Past
 from dsrd.models import TemporalModel, model_class, names
+from dsrd.negatives.sampling import TrainingNegatives
 from dsrd.train import checkpoint
-from dsrd.train.fit import Fit
 from dsrd.train.loop import train_epoch
+from dsrd.train.trainer import Fit
 
 
 def past_of(stream: Dataset, events: Events | None = None) -> Past:

@@ -178,7 +178,7 @@ def test_a_question_about_the_past_knows_only_what_came_before(opened: Opened, n
     fitted = model.fitted
     now = model.predict([("ann", "bob")])["probability"]
     asked = model.predict([("ann", "bob")], at=moment)["probability"]
-    from dsrd.online import OnlineModel
+    from dsrd.estimator.online import OnlineModel
 
     fitted.online = OnlineModel(fitted.online.model, early)
     fitted.online.model.state.reset()
@@ -279,7 +279,7 @@ def test_results_print_index_and_convert(opened: Opened):
 
 
 def test_the_best_rule_is_not_chosen_by_its_test_score():
-    from dsrd.results import Results
+    from dsrd.estimator.results import Results
 
     def measured(test: float, val: float) -> dict:
         return {

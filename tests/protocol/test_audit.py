@@ -10,7 +10,7 @@ import pytest
 
 from dsrd.evaluate.audit import audit, grouping
 from dsrd.events import Events
-from dsrd.graph.negatives import filled_up
+from dsrd.negatives.sampling import filled_up
 
 
 @pytest.fixture(scope="module")

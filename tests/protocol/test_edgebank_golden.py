@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from dsrd.data.dataset import Dataset
-from dsrd.estimator import LinkPredictor
+from dsrd.estimator.link_predictor import LinkPredictor
 from dsrd.events import Events, Query
-from dsrd.graph.past import Past
+from dsrd.history.past import Past
 from dsrd.models import GraphSpec, create
 from dsrd.models.edgebank import EdgeBankConfig
 

@@ -14,7 +14,7 @@ import torch
 from dsrd.data.split import split
 from dsrd.errors import DsrdError
 from dsrd.events import Events
-from dsrd.graph.negatives import NoNegativeError, TrainingNegatives, candidates, negatives
+from dsrd.negatives.sampling import NoNegativeError, TrainingNegatives, candidates, draw_negatives
 
 GOLDEN = json.loads((Path(__file__).parent / "golden_negatives.json").read_text())
 """Sizes and hashes found by a slow script of real Python sets; only figures, no data."""
@@ -36,7 +36,7 @@ def test_published_streams(name, stream, real_split):
         "test": (parts.test, parts.full, parts.val, 2),
         "new_node_test": (parts.test_new, parts.test_new, parts.val, 3),
     }[part]
-    drawn = negatives(
+    drawn = draw_negatives(
         strategy,
         events,
         pool,
@@ -68,7 +68,9 @@ def pairs_of(events):
 def test_fast_draws_from_the_same_candidates_by_the_same_rules(strategy, instants):
     stream = small_stream(instants=instants)
     events, last_observed, size = stream[300:], float(stream.time[250]), 23
-    drawn = negatives(strategy, events, stream, seed=1, last_observed=last_observed, batch_size=size, order="fast")
+    drawn = draw_negatives(
+        strategy, events, stream, seed=1, last_observed=last_observed, batch_size=size, order="fast"
+    )
     grid = {(a, b) for a in stream.src.tolist() for b in stream.dst.tolist()}
     for start, batch in zip(range(0, 100, size), events.batches(size), strict=True):
         found = drawn[slice(start, start + size)]
@@ -94,7 +96,7 @@ def test_fast_is_uniform(strategy):
     stream = small_stream(count=200, nodes=6)
     events, repeats, size = stream[190:], 2000, 10
     options = {"last_observed": float(stream.time[-1]), "batch_size": size, "order": "fast"}
-    drawn = [negatives(strategy, events, stream, seed=seed, **options) for seed in range(repeats)]
+    drawn = [draw_negatives(strategy, events, stream, seed=seed, **options) for seed in range(repeats)]
     codes = np.concatenate([(each.src * 100 + each.dst).numpy() for each in drawn])
     values, counts = np.unique(codes, return_counts=True)
     expected_values = 36 - len(pairs_of(events))
@@ -108,7 +110,7 @@ def test_fast_is_uniform(strategy):
 
 def test_random_keeps_the_source_and_throws_a_draw_away():
     stream = small_stream()
-    drawn = negatives("random", stream[300:], stream, seed=5, batch_size=30, order="fast")
+    drawn = draw_negatives("random", stream[300:], stream, seed=5, batch_size=30, order="fast")
     rng = np.random.RandomState(5)
     sources, targets = np.unique(stream.src.numpy()), np.unique(stream.dst.numpy())
     expected = []
@@ -161,7 +163,7 @@ def test_candidates_for_a_target_the_pool_does_not_have():
 def test_no_events_no_negatives():
     stream = small_stream()
     for strategy in ("random", "historical", "inductive"):
-        assert len(negatives(strategy, stream[:0], stream[:0], seed=0, last_observed=0.0)) == 0
+        assert len(draw_negatives(strategy, stream[:0], stream[:0], seed=0, last_observed=0.0)) == 0
 
 
 @pytest.mark.parametrize(
@@ -175,13 +177,13 @@ def test_no_events_no_negatives():
 def test_wrong_arguments(strategy, options, message):
     stream = small_stream()
     with pytest.raises(DsrdError, match=message):
-        negatives(strategy, stream, stream, seed=0, **options)
+        draw_negatives(strategy, stream, stream, seed=0, **options)
 
 
 @pytest.mark.parametrize("order", ["py37", "fast"])
 def test_a_stream_of_one_pair_has_no_negative(order):
     stream = Events.from_numpy([1, 1], [2, 2], [0, 1])
     with pytest.raises(NoNegativeError, match="longer stream"):
-        negatives("historical", stream, stream, seed=0, order=order)
+        draw_negatives("historical", stream, stream, seed=0, order=order)
     with pytest.raises(NoNegativeError, match="longer stream"):
-        negatives("random", stream, stream[:0], seed=0, order=order)
+        draw_negatives("random", stream, stream[:0], seed=0, order=order)

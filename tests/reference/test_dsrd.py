@@ -14,9 +14,9 @@ from torch.nn.functional import gelu
 from dsrd.config import overridden
 from dsrd.data.dataset import Dataset
 from dsrd.events import Query
-from dsrd.graph.negatives import TrainingNegatives
-from dsrd.graph.past import Past
+from dsrd.history.past import Past
 from dsrd.models import GraphSpec, create, model_class
+from dsrd.negatives.sampling import TrainingNegatives
 from reference.test_levels import compared
 from reference.test_walks import FINE, RATES, WIDTH, NaiveState
 

@@ -12,7 +12,7 @@ from torch.nn.functional import gelu, layer_norm
 
 from dsrd.data.dataset import Dataset
 from dsrd.events import Events, Query
-from dsrd.graph.past import Past
+from dsrd.history.past import Past
 from dsrd.models import GraphSpec, create, model_class, settings
 from dsrd.models.dsrd import dense
 from dsrd.models.dsrd.steps import Steps, gathered, independent, retained

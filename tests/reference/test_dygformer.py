@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from dsrd.data.dataset import Dataset
 from dsrd.errors import DsrdError
 from dsrd.events import Query
-from dsrd.graph.cooccurrence import appearances
-from dsrd.graph.past import Past
+from dsrd.history.past import Past
+from dsrd.models.dygformer.cooccurrence import appearances
 
 Entry = tuple[int, int, float] | None  # node, event, age; None where the padding is
 

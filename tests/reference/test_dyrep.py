@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dsrd.data.dataset import Dataset
 from dsrd.events import Query
-from dsrd.graph.past import Past
+from dsrd.history.past import Past
 
 UNMET = 50
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dsrd.data.dataset import Dataset
 from dsrd.events import Events, Query
-from dsrd.graph.past import Past
+from dsrd.history.past import Past
 from dsrd.models.jodie import SOURCE, TARGET
 from dsrd.nn.memory import RNN
 

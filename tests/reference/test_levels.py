@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from dsrd.errors import DsrdError
 from dsrd.events import Events, Query
-from dsrd.graph.levels import LEAST_VARIANCE
-from dsrd.graph.past import Past
+from dsrd.history.past import Past
 from dsrd.models.dsrd.content import WIDEST, Content
-from dsrd.models.state import State
+from dsrd.models.dsrd.feature_levels import LEAST_VARIANCE
+from dsrd.state import State
 from reference.test_walks import RATES, NaiveState, streams
 
 RATE = np.array(RATES)

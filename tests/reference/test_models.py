@@ -13,7 +13,7 @@ from dsrd.config import overridden
 from dsrd.data.dataset import Dataset
 from dsrd.errors import DsrdError
 from dsrd.events import Query
-from dsrd.graph.past import Past
+from dsrd.history.past import Past
 from dsrd.models import GraphSpec, TemporalModel, create, model_class
 from dsrd.nn.linear import BlockLinear
 from dsrd.nn.memory import GRU

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from dsrd.data.dataset import Dataset
 from dsrd.events import Events, Query
-from dsrd.graph.past import Past
+from dsrd.history.past import Past
 from dsrd.models import TemporalModel
 from dsrd.models.nat import gives_way, slot_of
-from dsrd.nn.dropped import dropped_sum, places
+from dsrd.models.nat.dropped_sum import dropped_sum, places
 
 UNMET = 50
 HARDLY = 1e-12  # a dropout that takes the way of dropout and drops nothing

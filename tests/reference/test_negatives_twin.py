@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from py37_pairs import pairs
 
 from dsrd.events import Events
-from dsrd.graph.negatives import NoNegativeError, TrainingNegatives, negatives
+from dsrd.negatives.sampling import NoNegativeError, TrainingNegatives, draw_negatives
 
 
 def literal_negatives(strategy, events, pool, seed, last_observed, batch_size, python):
@@ -65,7 +65,9 @@ def test_equals_the_literal_negatives(count, nodes, instants, begin, own_pool, b
     arguments = (strategy, events, pool)
     expected = literal_negatives(*arguments, seed, last_observed, batch_size, python)
     try:
-        found = negatives(*arguments, seed=seed, last_observed=last_observed, batch_size=batch_size, order=python)
+        found = draw_negatives(
+            *arguments, seed=seed, last_observed=last_observed, batch_size=batch_size, order=python
+        )
     except NoNegativeError:
         assert expected is None
         return

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from dsrd.errors import DsrdError
 from dsrd.events import Events, Neighbors
-from dsrd.graph.past import Live, Past
+from dsrd.history.live import Live
+from dsrd.history.past import Past
 
 
 class NaivePast:

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dsrd.graph import permutation
-from dsrd.graph.permutation import first_of_permutation
+from dsrd.negatives import permutation
+from dsrd.negatives.permutation import first_of_permutation
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 255, 256, 257, 2**16, 2**18 - 1, 2**18, 2**18 + 1, 1_000_003])

@@ -16,9 +16,8 @@ from torch import Tensor
 
 from dsrd.data.dataset import Dataset
 from dsrd.events import Query
-from dsrd.graph import walk_counts
-from dsrd.graph.past import Past
-from dsrd.models.pint import Level, faded_sum
+from dsrd.history.past import Past
+from dsrd.models.pint import Level, faded_sum, walk_counts
 
 Pairs = list[tuple[int, int]]
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from py37_pairs import pairs
 
 from dsrd.errors import DsrdError
-from dsrd.graph.pyset import PairSet, pair_hashes
+from dsrd.negatives.python_set import PairSet, pair_hashes
 
 PYTHONS = ("py37", "py38")
 

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from dsrd.errors import DsrdError
 from dsrd.events import Events, Query
-from dsrd.graph.past import Live, Past
+from dsrd.history.live import Live
+from dsrd.history.past import Past
 from dsrd.models import GraphSpec, TemporalModel, create, model_class, rules
 
 NEVER = -math.inf

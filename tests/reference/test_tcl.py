@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from dsrd.data.dataset import Dataset
 from dsrd.events import Query
-from dsrd.graph.past import Past
+from dsrd.history.past import Past
 
 
 def stream_of(model: Any, data: Dataset, past: Past, node: int, time: float) -> Tensor:

@@ -9,10 +9,9 @@ import pytest
 import torch
 
 from dsrd.events import Events
-from dsrd.graph import walks
-from dsrd.graph.past import Past
+from dsrd.history.past import Past
 from dsrd.models import GraphSpec, create, settings
-from dsrd.models.dsrd import DSRD, DSRDConfig
+from dsrd.models.dsrd import DSRD, DSRDConfig, walk_state
 from dsrd.models.dsrd.dense import DenseLayer
 from dsrd.models.dsrd.retention import Decays
 
@@ -50,7 +49,7 @@ def test_lemma_1_the_state_counts_walks_in_time_order(seed: int) -> None:
         one += step
     codes = np.empty((nodes, width), np.float32)
     for node in range(nodes):
-        walks.write_code(node, codes[node])
+        walk_state.write_code(node, codes[node])
     for field, matrix in (("step1", one), ("step2", two)):
         counted = codes @ model.state[field][:, 0].numpy().T  # [from, to]
         assert np.abs(counted - matrix)[1:, 1:].max() < 0.35  # the codes' noise, sqrt(walks / width)

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from dsrd.data.dataset import Dataset
 from dsrd.events import Events, Query
-from dsrd.graph import projections
-from dsrd.graph.past import Live, Past
+from dsrd.history.live import Live
+from dsrd.history.past import Past
+from dsrd.models.tpnet import projections
 
 
 class NaiveTPNet:

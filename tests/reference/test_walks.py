@@ -16,11 +16,10 @@ from dsrd.compiled import compiled
 from dsrd.config import overridden
 from dsrd.errors import DsrdError
 from dsrd.events import Events, Query
-from dsrd.graph import walks
-from dsrd.graph.halves import narrowed, singles, widened
-from dsrd.graph.past import Past
+from dsrd.history.past import Past
 from dsrd.models import GraphSpec, create, model_class
-from dsrd.models.dsrd import DSRDConfig
+from dsrd.models.dsrd import DSRDConfig, walk_state
+from dsrd.models.dsrd.bfloat16 import narrowed, singles, widened
 from dsrd.train import checkpoint
 
 RATES = (1.0, 0.1)
@@ -30,7 +29,7 @@ WIDTH = 16
 
 def sign_code(node: int) -> np.ndarray:
     code = np.empty(WIDTH, np.float32)
-    walks.write_code(node, code)
+    walk_state.write_code(node, code)
     return code.astype(np.float64)
 
 
@@ -213,7 +212,7 @@ def test_where_moments_are_whole_the_newest_snapshot_has_not_faded() -> None:
 def test_codes_are_signs_of_length_one_and_nearly_orthogonal() -> None:
     codes = np.empty((400, 256), np.float32)
     for node in range(400):
-        walks.write_code(node, codes[node])
+        walk_state.write_code(node, codes[node])
     products = codes @ codes.T
     assert np.allclose(np.diag(products), 1, atol=1e-5)
     off = products[~np.eye(400, dtype=bool)]

@@ -9,9 +9,9 @@ from conformance.conftest import build, make_stream
 from dsrd.data.dataset import Dataset
 from dsrd.errors import DsrdError
 from dsrd.events import Events, Query
-from dsrd.graph.negatives import TrainingNegatives
-from dsrd.graph.past import Past
+from dsrd.history.past import Past
 from dsrd.models import GraphSpec, TemporalModel, create, model_class, settings
+from dsrd.negatives.sampling import TrainingNegatives
 from dsrd.train.loop import backward_in_chunks
 
 

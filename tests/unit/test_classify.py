@@ -11,17 +11,17 @@ import pytest
 import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 
+from dsrd.classify.classifier import NodeClassifier
+from dsrd.classify.head import HeadConfig, Walk, embeddings, fit_head, probabilities
+from dsrd.classify.metrics import Ranking, measure, redrawn
+from dsrd.classify.task import NodeTask
 from dsrd.data.dataset import Dataset
 from dsrd.errors import DsrdError
-from dsrd.estimator import LinkPredictor
-from dsrd.evaluate.classification import Ranking, measure, redrawn
+from dsrd.estimator.link_predictor import LinkPredictor
+from dsrd.estimator.online import OnlineModel
 from dsrd.evaluate.protocol import PROTOCOLS
-from dsrd.evaluate.questions import NodeTask
-from dsrd.graph.past import Past
+from dsrd.history.past import Past
 from dsrd.models import GraphSpec, create, model_class
-from dsrd.nodes import NodeClassifier
-from dsrd.online import OnlineModel
-from dsrd.train.classify import HeadConfig, Walk, embeddings, fit_head, probabilities
 
 MODEL = "tgn"
 STATELESS = "graphmixer"

@@ -13,8 +13,9 @@ from dsrd.config import EvaluateConfig, overridden
 from dsrd.data.read import load
 from dsrd.errors import DsrdError
 from dsrd.evaluate.ceiling import ceiling
-from dsrd.evaluate.evaluator import Task, catch_up, draw, evaluate, measure, observe_all, score_pass
 from dsrd.evaluate.protocol import PROTOCOLS, Protocol, aligned, arriving, protocol
+from dsrd.evaluate.scoring import catch_up, draw, evaluate, measure, observe_all, score_pass
+from dsrd.evaluate.task import Task
 from dsrd.events import Events
 from dsrd.models import GraphSpec, Snapshot, TemporalModel, create, model_class
 
@@ -91,7 +92,7 @@ def test_a_state_too_large_to_copy_is_made_again(task: Task, monkeypatch: pytest
     """The figures are the same to the last digit, and nothing is copied."""
     model = make_dsrd(task)
     copied = measured(model, task, STRICT, EvaluateConfig(), None, ("val", "test"))
-    monkeypatch.setattr("dsrd.evaluate.evaluator.COPIED_BYTES", 0)
+    monkeypatch.setattr("dsrd.evaluate.scoring.COPIED_BYTES", 0)
     monkeypatch.setattr(type(model.state), "snapshot", None)
     assert measured(model, task, STRICT, EvaluateConfig(), None, ("val", "test")) == copied
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from dsrd.bench import records
+from dsrd import machine
 from dsrd.errors import DsrdError
 from dsrd.files import LOCK, is_empty, locked, write_text
 
@@ -89,7 +89,7 @@ def test_only_the_lock_is_no_content(tmp_path: Path):
 
 def test_peak_memory_without_the_resource_module(monkeypatch: pytest.MonkeyPatch):
     """As on Windows, where psutil knows the peak of the working set."""
-    assert 10 < records.peak_rss_mb() < 1e5
+    assert 10 < machine.peak_rss_mb() < 1e5
 
     class Process:
         def memory_info(self) -> object:
@@ -97,8 +97,8 @@ def test_peak_memory_without_the_resource_module(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setitem(sys.modules, "resource", None)
     monkeypatch.setattr(psutil, "Process", Process)
-    assert records.peak_rss_mb() == 300
+    assert machine.peak_rss_mb() == 300
 
 
 def test_the_load_of_the_machine_is_a_number():
-    assert records.load_average() >= 0
+    assert machine.load_average() >= 0

@@ -9,22 +9,22 @@ from pathlib import Path
 import pytest
 import torch
 
-from dsrd.bench.records import Record
 from dsrd.config import RunConfig, TrainConfig
 from dsrd.data.read import load
 from dsrd.errors import DsrdError
-from dsrd.estimator import open_run
-from dsrd.evaluate.evaluator import Task
+from dsrd.estimator.fitting import measure_run, train_run
+from dsrd.estimator.link_predictor import open_run
+from dsrd.evaluate.task import Task
 from dsrd.events import Events
 from dsrd.files import write_json
-from dsrd.fitting import measure_run, train_run
-from dsrd.graph.negatives import TrainingNegatives
-from dsrd.graph.past import Past
+from dsrd.history.past import Past
+from dsrd.negatives.sampling import TrainingNegatives
 from dsrd.reporter import Reporter, silent
 from dsrd.train import checkpoint
-from dsrd.train.fit import Fit
+from dsrd.train.record import Record
 from dsrd.train.run_folder import RunFolder
 from dsrd.train.stopping import Progressed
+from dsrd.train.trainer import Fit
 
 SMALL = {"model.dim": 8, "model.time_dim": 4, "model.neighbors": 3, "model.dropout": 0.2, "train.lr": 1e-3}
 

@@ -18,8 +18,8 @@ from dsrd.config import DataConfig
 from dsrd.data.arrow import held_extent, is_dataset, read_dataset, write_dataset
 from dsrd.data.dataset import Dataset, Names
 from dsrd.data.read import load, load_with
-from dsrd.data.synthetic import SynthConfig, synth
 from dsrd.errors import DsrdError
+from dsrd.synthetic.drawing import SynthConfig, synth
 
 
 @pytest.fixture

@@ -11,16 +11,16 @@ import pyarrow.parquet
 import pytest
 import torch
 
-from dsrd import vectors as vector_files
+from dsrd.cli import vectors as vector_files
 from dsrd.config import RunConfig, overridden
-from dsrd.data.synthetic import SynthConfig, synth
 from dsrd.errors import DsrdError
-from dsrd.evaluate.evaluator import Task
+from dsrd.estimator.online import OnlineModel
+from dsrd.evaluate.task import Task
 from dsrd.events import Events, Query
 from dsrd.models import GraphSpec, TemporalModel, create, model_class, names
 from dsrd.models.dsrd import DSRD
-from dsrd.online import OnlineModel
-from dsrd.train.fit import Fit
+from dsrd.synthetic.drawing import SynthConfig, synth
+from dsrd.train.trainer import Fit
 
 EMBEDDING = [name for name in names() if model_class(name).embed is not TemporalModel.embed]
 

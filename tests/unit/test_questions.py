@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import torch
 
+from dsrd.classify.head import HeadConfig, Walk, embeddings, fit_end_to_end, fit_head
+from dsrd.classify.labels import beside, read_node_labels
+from dsrd.classify.metrics import measure
+from dsrd.classify.task import NodeTask
 from dsrd.data.dataset import Dataset, Names
-from dsrd.data.labels import beside, read_node_labels
 from dsrd.errors import DsrdError
-from dsrd.evaluate.classification import measure
 from dsrd.evaluate.protocol import PROTOCOLS
-from dsrd.evaluate.questions import NodeTask
 from dsrd.events import Events
-from dsrd.graph.past import Past
+from dsrd.history.past import Past
 from dsrd.models import GraphSpec, create, model_class
-from dsrd.train.classify import HeadConfig, Walk, embeddings, fit_end_to_end, fit_head
 
 MODELS = ("dsrd", "tgn", "graphmixer")  # state exact at t, state that lags, no state
 JOINT = HeadConfig(lr=5e-3, epochs=8, patience=8, dropout=0.0)

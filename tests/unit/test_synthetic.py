@@ -12,12 +12,13 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score
 
-from dsrd.data import oracle, synthetic
 from dsrd.data.dataset import Dataset
-from dsrd.data.oracle import true_probability
-from dsrd.data.synthetic import SynthConfig, law_of, synth
-from dsrd.data.synthetic_law import FRIENDS, PARTNERS, friend, is_bursty, slot_of
 from dsrd.errors import DsrdError
+from dsrd.synthetic import drawing as synthetic
+from dsrd.synthetic import oracle
+from dsrd.synthetic.drawing import SynthConfig, law_of, synth
+from dsrd.synthetic.law import FRIENDS, PARTNERS, friend, is_bursty, slot_of
+from dsrd.synthetic.oracle import true_probability
 
 MODES = {
     "continuous": {},

@@ -14,11 +14,12 @@ from dsrd.config import EvaluateConfig, RunConfig, overridden
 from dsrd.data.tgb import Benchmark, from_tgb, from_tgb_arrays
 from dsrd.errors import DsrdError
 from dsrd.evaluate import metrics
-from dsrd.evaluate.evaluator import Task, draw, evaluate, measure, score_pass
 from dsrd.evaluate.protocol import PROTOCOLS
+from dsrd.evaluate.scoring import draw, evaluate, measure, score_pass
+from dsrd.evaluate.task import Task
 from dsrd.events import NULL
 from dsrd.models import GraphSpec, TemporalModel, create, model_class
-from dsrd.train.fit import Fit
+from dsrd.train.trainer import Fit
 
 DYGLIB = PROTOCOLS["dyglib"]
 RANDOM = EvaluateConfig(negatives=("random",))
@@ -239,7 +240,7 @@ def test_pieces_of_a_ranking_change_nothing(found: Benchmark, monkeypatch: pytes
     model = small("graphmixer", task)
     drawn = draw(task.passes["test"], DYGLIB, RANDOM)
     whole = score_pass(model, drawn, task.full_past, DYGLIB, 50).ranked
-    monkeypatch.setattr("dsrd.evaluate.evaluator.AT_ONCE", 17)
+    monkeypatch.setattr("dsrd.evaluate.scoring.AT_ONCE", 17)
     pieces = score_pass(model, drawn, task.full_past, DYGLIB, 50).ranked
     assert whole is not None
     assert pieces is not None

@@ -38,10 +38,10 @@ def speed(
 
     The stream is the one the model is meant for; one thread is used unless told otherwise.
     """
-    from dsrd.bench.speed import speed as measured
     from dsrd.data.read import load_with
-    from dsrd.estimator import LinkPredictor
-    from dsrd.evaluate.evaluator import Task
+    from dsrd.estimator.link_predictor import LinkPredictor
+    from dsrd.evaluate.task import Task
+    from dsrd.experiments.speed import speed as measured
     from dsrd.models import DEFAULT
 
     options.use_threads(threads)

@@ -15,8 +15,8 @@ from dsrd.files import require_writable
 from dsrd.reporter import Reporter
 
 if TYPE_CHECKING:
-    from dsrd.bench.records import Record
-    from dsrd.train.saved_head import Training
+    from dsrd.classify.saved_head import Training
+    from dsrd.train.record import Record
 
 EXAMPLES = options.examples(
     "dsrd classify runs/first",
@@ -115,9 +115,9 @@ def _check_alone(given: dict[str, Any]) -> None:
 
 
 def _check(ask: str | None, visible: str | None, seed: int | None) -> None:
-    from dsrd.evaluate import questions
+    from dsrd.classify.task import Asks, Visible
 
-    for option, word, known in (("--ask", ask, questions.Asks), ("--visible", visible, questions.Visible)):
+    for option, word, known in (("--ask", ask, Asks), ("--visible", visible, Visible)):
         if word is not None and word not in get_args(known):
             raise unknown(f"value of {option}", word, get_args(known))
     if seed is not None and seed < 0:
@@ -125,7 +125,7 @@ def _check(ask: str | None, visible: str | None, seed: int | None) -> None:
 
 
 def _settings(given: list[str] | None) -> dict[str, str]:
-    from dsrd.train.classify import HeadConfig
+    from dsrd.classify.head import HeadConfig
 
     found = options.settings(given)
     known = [f"head.{entry.name}" for entry in fields(HeadConfig)]
@@ -138,12 +138,12 @@ def _settings(given: list[str] | None) -> dict[str, str]:
 def _train(
     folder: Path, dataset: str | None, training: Training, given: dict[str, Any], file: Path | None
 ) -> Record:
-    from dsrd.bench import records
-    from dsrd.data.labels import beside
-    from dsrd.estimator import open_run
-    from dsrd.nodes import NodeClassifier
+    from dsrd.classify.classifier import NodeClassifier
+    from dsrd.classify.labels import beside
+    from dsrd.classify.saved_head import FILE
+    from dsrd.estimator.link_predictor import open_run
+    from dsrd.experiments import records
     from dsrd.train.run_folder import RunFolder
-    from dsrd.train.saved_head import FILE
 
     RunFolder(folder).config()  # what is no run is said to be none, and nothing is looked for in it
     for each in (folder / FILE, *([] if file is None else [file])):
@@ -169,8 +169,8 @@ def _train(
 def _apply(
     folder: Path, events: Path, out: Path | None, dataset: str | None, data_dir: Path | None, json: bool
 ) -> None:
-    from dsrd.estimator import open_run
-    from dsrd.nodes import NodeClassifier
+    from dsrd.classify.classifier import NodeClassifier
+    from dsrd.estimator.link_predictor import open_run
 
     if out is not None:
         require_writable(out)

@@ -70,7 +70,7 @@ def _record(folder: Path) -> dict[str, Any]:
 
 
 def _rows(name: str, record: dict[str, Any]) -> dict[str, Any]:
-    from dsrd.results import model_rows
+    from dsrd.estimator.results import model_rows
 
     return {f"{name}: {row}": found for row, found in model_rows(record).items()}
 

@@ -53,9 +53,9 @@ def demo(
         _own_data(folder)
         return
     from dsrd.data.read import load
-    from dsrd.estimator import LinkPredictor
+    from dsrd.estimator.link_predictor import LinkPredictor
+    from dsrd.estimator.results import model_rows
     from dsrd.models import DEMO
-    from dsrd.results import model_rows
 
     stream = load(f"synth:events={events}")
     rows: dict[str, Any] = {}

@@ -35,8 +35,8 @@ def embed(
     Each vector is made from what came before that time. A .parquet file has a column node, with the names of the
     stream, and e0, e1, ...; a .npy file has a row per node id, row 0 being nobody.
     """
-    from dsrd.estimator import open_run
-    from dsrd.vectors import check_target, write
+    from dsrd.cli.vectors import check_target, write
+    from dsrd.estimator.link_predictor import open_run
 
     options.use_threads(threads)
     check_target(out)

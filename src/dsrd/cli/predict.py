@@ -13,7 +13,7 @@ from dsrd.files import require_writable, write_text
 from dsrd.reporter import Reporter
 
 if TYPE_CHECKING:
-    from dsrd.tables import Table
+    from dsrd.estimator.tables import Table
 
 EXAMPLES = options.examples(
     "dsrd predict runs/first --pairs pairs.csv --out scores.csv",
@@ -59,7 +59,7 @@ def predict(
     (both names have been seen before). With --node, all who were a target by then are scored and the likeliest
     are given.
     """
-    from dsrd.estimator import open_run
+    from dsrd.estimator.link_predictor import open_run
 
     options.use_threads(threads)
     _check(pairs, node, top)

@@ -15,8 +15,8 @@ from dsrd.files import require_writable
 from dsrd.reporter import Reporter
 
 if TYPE_CHECKING:
-    from dsrd.estimator import LinkPredictor
-    from dsrd.results import Results
+    from dsrd.estimator.link_predictor import LinkPredictor
+    from dsrd.estimator.results import Results
 
 RUNS = Path("runs")
 NO_FILE = "none"
@@ -126,7 +126,7 @@ def train(
         estimator.fit(stream, folder=folder, final=final or None, history=not no_history, progress=report)
         found = estimator.evaluate(progress=report)
         if no_history:
-            from dsrd.fitted import NO_HISTORY
+            from dsrd.estimator.fitted import NO_HISTORY
 
             report.note(f"{folder}: {NO_HISTORY}")
     _finish(found, file, json)
@@ -172,7 +172,7 @@ def evaluate(
         if folder is None:
             found = _untrained(model, dataset, events, protocol, head, data, data_dir, given, report)
         else:
-            from dsrd.estimator import open_run
+            from dsrd.estimator.link_predictor import open_run
 
             _check_stored(folder, model, data)
             opened = open_run(folder, dataset, data_dir=data_dir)
@@ -183,7 +183,7 @@ def evaluate(
 
 
 def _estimator(model: str | None, given: dict[str, str], **named: Any) -> LinkPredictor:
-    from dsrd.estimator import LinkPredictor
+    from dsrd.estimator.link_predictor import LinkPredictor
     from dsrd.models import DEFAULT
 
     settings = options.keywords(given, model or DEFAULT)
@@ -256,7 +256,7 @@ def _results_file(given: str, folder: Path) -> Path | None:
 
 
 def _finish(found: Results, file: Path | None, json: bool) -> None:
-    from dsrd.bench import records
+    from dsrd.experiments import records
 
     if file is not None:
         records.append(file, found.record)

@@ -89,6 +89,6 @@ def _is_figure(text: str) -> bool:
 
 def results(title: str, rows: Mapping[str, Mapping[str, Any]]) -> None:
     """A table of test results: one row per model and setting, AP / AUC per kind of negatives."""
-    from dsrd.results import cells
+    from dsrd.estimator.results import cells
 
     table(title, *cells(dict(rows)))

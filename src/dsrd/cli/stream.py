@@ -37,7 +37,7 @@ def surprise(
     The rows come back with `surprise` in bits (10 bits: one chance in 1,024 that the source would turn to this
     target), `percentile` among recent events, and `known` (both names have been seen). The run stays as it is.
     """
-    from dsrd.estimator import open_run
+    from dsrd.estimator.link_predictor import open_run
 
     options.use_threads(threads)
     if out is not None:
@@ -63,7 +63,7 @@ def update(
     `embed` then answer from the state after the new events. Events older than the newest one known are refused,
     left out (--late drop) or taken as happening now (--late now).
     """
-    from dsrd.estimator import open_run
+    from dsrd.estimator.link_predictor import open_run
 
     options.use_threads(threads)
     if late not in LATE:

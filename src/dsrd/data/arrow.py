@@ -96,7 +96,7 @@ def _metadata(dataset: Dataset) -> dict[str, Any]:
 def _law(settings: dict[str, Any] | None) -> Any:
     if settings is None:
         return None
-    from dsrd.data.synthetic import SynthConfig  # it brings a compiler along, which files do not need
+    from dsrd.synthetic.drawing import SynthConfig  # it brings a compiler along, which files do not need
 
     return SynthConfig(**settings)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from dsrd.data.dataset import Dataset
-from dsrd.data.synthetic import SynthConfig, synth
 from dsrd.errors import DsrdError
 from dsrd.files import write_text
+from dsrd.synthetic.drawing import SynthConfig, synth
 
 LOG, TOMORROW, ASK = "calls.csv", "tomorrow.csv", "ask.csv"
 COLUMNS = ("caller", "callee", "date", "minutes")

@@ -13,8 +13,8 @@ from dsrd.data.split import Split, split
 from dsrd.evaluate.metrics import batch_means
 from dsrd.evaluate.protocol import Pass, passes
 from dsrd.events import Events, Query
-from dsrd.graph.negatives import NoNegativeError, Order, Strategy, filled_up, negatives
-from dsrd.graph.pairs import Ids, PairIndex
+from dsrd.negatives.pairs import Ids, PairIndex
+from dsrd.negatives.sampling import NoNegativeError, Order, Strategy, draw_negatives, filled_up
 
 GROUPED = 0.1
 """Rows count as grouped by node when so much larger a share of neighbouring rows is alike than by chance."""
@@ -95,7 +95,7 @@ def _negatives(
     that knows exactly what is true at t."""
     positive = each.events.query()
     try:
-        negative = negatives(
+        negative = draw_negatives(
             strategy,
             each.events,
             each.pool,

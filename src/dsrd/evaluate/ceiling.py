@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from dsrd.config import EvaluateConfig
-from dsrd.data.oracle import true_probability
-from dsrd.data.synthetic import SynthConfig
-from dsrd.evaluate.evaluator import Drawn, Progress, Scores, Task, draw, measure, silent
 from dsrd.evaluate.protocol import Protocol
+from dsrd.evaluate.scoring import Drawn, Progress, Scores, draw, measure, silent
+from dsrd.evaluate.task import Task
+from dsrd.synthetic.drawing import SynthConfig
+from dsrd.synthetic.oracle import true_probability
 
 
 def ceiling(

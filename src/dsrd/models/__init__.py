@@ -16,7 +16,7 @@ from typing import Any
 from dsrd.config import COMMON_PRESETS, PARTS, RunConfig, overridden
 from dsrd.errors import DsrdError, unknown
 from dsrd.models.base import GraphSpec, NodeEncoder, Preset, TemporalModel
-from dsrd.models.state import Snapshot, State
+from dsrd.state import Snapshot, State
 
 __all__ = [
     "GraphSpec",
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 __path__.extend(filter(None, os.environ.get("DSRD_MODELS", "").split(os.pathsep)))
-_PARTS = ("base", "state")
+_PARTS = ("base",)
 DEFAULT = "dsrd"
 """The model trained when none is named."""
 DEMO = ("edgebank", "dsrd")

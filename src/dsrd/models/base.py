@@ -13,10 +13,10 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from dsrd.errors import DsrdError, unknown
 from dsrd.events import NULL, Events, Query
-from dsrd.graph.negatives import TrainingNegatives
-from dsrd.graph.past import Past
-from dsrd.models.state import State
+from dsrd.history.past import Past
+from dsrd.negatives.sampling import TrainingNegatives
 from dsrd.nn.heads import MergeHead
+from dsrd.state import State
 
 
 @dataclass(frozen=True, kw_only=True)

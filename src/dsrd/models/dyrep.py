@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 
 from dsrd.events import Events
-from dsrd.graph.past import Past, Sampling
+from dsrd.history.past import Past, Sampling
 from dsrd.models.base import GraphSpec, NodeEncoder, by_dataset
 from dsrd.nn.memory import RNN, LastMessage, MemoryAttention, MessageMemory
 from dsrd.nn.time import CosineTime

@@ -28,8 +28,8 @@ import torch
 from torch import Tensor
 
 from dsrd.events import Events, Query, as_tensor
-from dsrd.graph import meetings
-from dsrd.graph.past import Past
+from dsrd.history import pair_table
+from dsrd.history.past import Past
 from dsrd.models.base import GraphSpec, TemporalModel
 
 Variant = Literal["auto", "unlimited", "fixed_window", "repeat_window", "threshold"]
@@ -75,7 +75,7 @@ def _published() -> dict[str, dict[str, Variant]]:
 
 
 def _empty_column(column: int, _: int) -> Tensor:
-    return as_tensor(meetings.empty()[column])
+    return as_tensor(pair_table.empty()[column])
 
 
 class EdgeBank(TemporalModel):
@@ -112,7 +112,7 @@ class EdgeBank(TemporalModel):
         return other
 
     def score(self, query: Query, past: Past, head: str = "") -> Tensor:
-        last, count = meetings.find(self._table(), query.src.cpu().numpy(), query.dst.cpu().numpy())
+        last, count = pair_table.find(self._table(), query.src.cpu().numpy(), query.dst.cpu().numpy())
         kept = count >= self._mean_count() if self.variant == "threshold" else last >= self._window_start()
         met = as_tensor(kept & (count > 0)).to(query.src.device)
         return torch.where(met, MET, NOT_MET)
@@ -120,7 +120,7 @@ class EdgeBank(TemporalModel):
     def observe(self, events: Events, past: Past) -> None:
         src, dst, time = (column.cpu() for column in (events.src, events.dst, events.time))
         known, gaps = int(self.state["num_pairs"]), float(self.state["gaps"])
-        table, known, gaps = meetings.add(self._table(), known, gaps, src.numpy(), dst.numpy(), time.numpy())
+        table, known, gaps = pair_table.add(self._table(), known, gaps, src.numpy(), dst.numpy(), time.numpy())
         for name, column in zip(TABLE, table, strict=True):
             self.state[name] = as_tensor(column)
         self.state["num_pairs"] = torch.tensor([known])

@@ -29,7 +29,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from dsrd.graph.past import Past, Sampling
+from dsrd.history.past import Past, Sampling
 from dsrd.models.base import GraphSpec, NodeEncoder, by_dataset
 from dsrd.nn.linear import BlockLinear
 from dsrd.nn.mixer import MixerBlock

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dsrd.events import Events, Query
-from dsrd.graph.past import Past
+from dsrd.history.past import Past
 from dsrd.models.base import GraphSpec, TemporalModel, by_dataset
 from dsrd.nn.heads import MergeHead
 from dsrd.nn.memory import RNN, LastMessage, MessageMemory

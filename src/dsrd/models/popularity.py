@@ -22,7 +22,7 @@ from torch import Tensor
 
 from dsrd.errors import DsrdError
 from dsrd.events import Events, Query
-from dsrd.graph.past import Past
+from dsrd.history.past import Past
 from dsrd.models.base import GraphSpec, TemporalModel
 from dsrd.nn.time import span
 

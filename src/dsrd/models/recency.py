@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from dsrd.events import Events, Query
-from dsrd.graph.past import Past
+from dsrd.history.past import Past
 from dsrd.models.base import GraphSpec, TemporalModel
 from dsrd.nn.time import Freshness
 

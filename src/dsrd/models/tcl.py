@@ -37,7 +37,7 @@ import torch
 from torch import Tensor, nn
 
 from dsrd.events import Query
-from dsrd.graph.past import Past, Sampling
+from dsrd.history.past import Past, Sampling
 from dsrd.models.base import GraphSpec, PairEncoder, at_least, by_dataset, distinct
 from dsrd.nn.linear import BlockLinear
 from dsrd.nn.time import CosineTime

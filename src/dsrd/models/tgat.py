@@ -28,7 +28,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from dsrd.graph.past import Past, Sampling
+from dsrd.history.past import Past, Sampling
 from dsrd.models.base import GraphSpec, NodeEncoder, at_least, by_dataset, distinct
 from dsrd.nn.attention import Merge, TemporalAttention
 from dsrd.nn.time import CosineTime

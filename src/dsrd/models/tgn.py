@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from dsrd.events import Events
-from dsrd.graph.past import Past, Sampling
+from dsrd.history.past import Past, Sampling
 from dsrd.models.base import GraphSpec, NodeEncoder, by_dataset
 from dsrd.nn.memory import GRU, LastMessage, MemoryAttention, MessageMemory
 from dsrd.nn.time import CosineTime

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from dsrd.events import Events
-from dsrd.graph.past import Past, Sampling
-from dsrd.models.state import State
+from dsrd.history.past import Past, Sampling
 from dsrd.nn.attention import Merge, TemporalAttention
 from dsrd.nn.linear import BlockLinear
+from dsrd.state import State
 
 LastMessage = Literal["time", "role"]
 """Which of a node's messages in a batch is kept: the last in time, or in the public code's list of roles."""

@@ -7,7 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from dsrd.config import RunConfig
-from dsrd.evaluate.evaluator import Progress, Task, silent
+from dsrd.evaluate.scoring import Progress, silent
+from dsrd.evaluate.task import Task
 from dsrd.models import TemporalModel
 from dsrd.train import checkpoint
 from dsrd.train.build import build, load_weights

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from dsrd.config import RunConfig
 from dsrd.errors import DsrdError
-from dsrd.evaluate.evaluator import Progress, silent
 from dsrd.evaluate.protocol import protocol
+from dsrd.evaluate.scoring import Progress, silent
 from dsrd.events import Events
-from dsrd.graph.negatives import TrainingNegatives
-from dsrd.graph.past import Past
+from dsrd.history.past import Past
 from dsrd.models import TemporalModel
+from dsrd.negatives.sampling import TrainingNegatives
 from dsrd.train import checkpoint
 from dsrd.train.average import Average
 from dsrd.train.build import checkpoint_faults, load_weights

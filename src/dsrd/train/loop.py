@@ -7,12 +7,12 @@ from collections.abc import Callable
 import torch
 
 from dsrd.errors import DsrdError
-from dsrd.evaluate.evaluator import Progress, silent
 from dsrd.evaluate.protocol import Protocol, aligned
+from dsrd.evaluate.scoring import Progress, silent
 from dsrd.events import Events
-from dsrd.graph.negatives import TrainingNegatives
-from dsrd.graph.past import Past
+from dsrd.history.past import Past
 from dsrd.models import TemporalModel
+from dsrd.negatives.sampling import TrainingNegatives
 
 
 def train_epoch(

@@ -3,12 +3,12 @@
 Two presets of one model. The default keeps walks in a state addressed by identity (`walks`): every node has a
 fixed random code made from its id, an event writes the partner's code into the state, and the *other endpoint's*
 code is the query. The state is kept per scale of retention, counted in events as the paper's steps are, and per
-walk length (`dsrd.graph.walks`), exact up to each query's own time. For a pair (u, v) at t, each endpoint in turn
+walk length (`walk_state`), exact up to each query's own time. For a pair (u, v) at t, each endpoint in turn
 being the node and the other one the partner:
 
     x_i     = log(1 + t - t_i)                           age of the node's i-th latest event, with w_i
     z_i     = state read of (w_i, v);  s = of (u, v)     contractions with codes, per scale and walk length
-    c_u     = how u's events compare with everybody's    per scale and edge feature (`dsrd.graph.levels`)
+    c_u     = how u's events compare with everybody's    per scale and edge feature (`feature_levels`)
     token_i = mlp[ time(x_i), direction, rank, z_i, window counts, edge features ]
     omega_i = sigmoid(cos(q, k_i)) exp(-lambda x_i^alpha)       short-term injection, over max(sum, 1)
     psi_i   = exp(-l delta x_i)                                 diffusion along walks, over max(sum, 1)
@@ -36,13 +36,13 @@ import torch
 from torch import Tensor, nn
 
 from dsrd.events import Events, Query
-from dsrd.graph.negatives import TrainingNegatives
-from dsrd.graph.past import Past
+from dsrd.history.past import Past
 from dsrd.models.base import GraphSpec, Preset, TemporalModel, told_apart
 from dsrd.models.dsrd.dense import Dense
 from dsrd.models.dsrd.retention import Body
 from dsrd.models.dsrd.settings import DSRDConfig
-from dsrd.models.dsrd.walks import Walks
+from dsrd.models.dsrd.walk_body import Walks
+from dsrd.negatives.sampling import TrainingNegatives
 
 __all__ = ["DSRD", "DSRDConfig"]
 

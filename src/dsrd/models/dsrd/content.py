@@ -11,18 +11,23 @@ from torch import Tensor, nn
 
 from dsrd.errors import DsrdError
 from dsrd.events import Events, Query, as_tensor
-from dsrd.graph import levels
-from dsrd.graph.folding import lent
-from dsrd.graph.past import Past
+from dsrd.history.past import Past
+from dsrd.models.dsrd import feature_levels
+from dsrd.models.dsrd.overlay import lent
 from dsrd.models.dsrd.retention import squashed
-from dsrd.models.state import State
+from dsrd.state import State
 
 WIDEST = 16  # numbers kept of an event's features: more are folded into these by random signs
-FIELDS = ("content", "content_last", "level", "level_clock")  # in the order of `levels`; the first two by node
+FIELDS = (
+    "content",
+    "content_last",
+    "level",
+    "level_clock",
+)  # in the order of `feature_levels`; the first two by node
 
 
 class Content(nn.Module):
-    """The node's events beside everybody's, feature by feature and scale by scale (see `dsrd.graph.levels`)."""
+    """The node's events beside everybody's, feature by feature and scale by scale (see `feature_levels`)."""
 
     def __init__(self, edge_dim: int, rates: int, whole_moments: bool, state: State) -> None:
         super().__init__()
@@ -46,13 +51,13 @@ class Content(nn.Module):
         out = np.zeros((*ends.shape, len(rate), content.shape[2] - 1), np.float32)
         how = (rate, self.whole_moments, ends, time, np.argsort(time, kind="stable"))
         with lent((content, last), new) as rows:
-            levels.read((*rows, level, clock), *how, *new.numpy()[:3], self._features(new, past), out)
+            feature_levels.read((*rows, level, clock), *how, *new.numpy()[:3], self._features(new, past), out)
         return as_tensor(out).flatten(2).to(query.src.device)
 
     def observe(self, events: Events, past: Past, state: State, rate: NDArray[np.float64]) -> None:
         """Fold events in; the state has rows for their nodes."""
         arrays = tuple(state[name].numpy() for name in FIELDS)
-        levels.observe(arrays, *events.to("cpu").numpy()[:3], self._features(events, past), rate)
+        feature_levels.observe(arrays, *events.to("cpu").numpy()[:3], self._features(events, past), rate)
 
     def _features(self, events: Events, past: Past) -> NDArray[np.float32]:
         """What is kept of each event.  # [E, kept]"""

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from dsrd.events import Events, Query
-from dsrd.graph.past import Past
+from dsrd.history.past import Past
 from dsrd.models.dsrd.settings import IDLE, Ablation, DSRDConfig
-from dsrd.models.state import State
+from dsrd.state import State
 
 
 class Body(nn.Module, ABC):

@@ -1,0 +1,209 @@
+"""What node classification asks: which class has this node at this time, and what may the answer have seen?
+
+Labels of *events* belong to the event's source at that time: every labelled event asks once, and the answer may
+use what came strictly before it. Labels of *nodes* never change: every node is asked about once, when it first
+takes part in an event, at either end. A node has no past then, but the events of its first timestamp are what
+brought it up (a paper comes with its references), and they are not its label: they are visible. Asked at the
+*ends* of every event, a node is asked about as often as it takes part in one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, cast, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dsrd.data.dataset import Dataset, digest_of
+from dsrd.data.split import cut
+from dsrd.errors import DsrdError, unknown
+from dsrd.events import as_tensor
+from dsrd.history.past import Past
+
+Asks = Literal["events", "nodes", "ends"]
+"""Whose label it is: of an event's source at that time, or of a node for good, asked once or at all its events."""
+
+Visible = Literal["before", "same-time"]
+"""What an answer may use: events strictly before the question, or those of its own timestamp as well."""
+
+DEFAULT_VISIBLE: Mapping[Asks, Visible] = {"events": "before", "nodes": "same-time", "ends": "same-time"}
+PARTS = ("train", "val", "test")
+MOST_CLASSES = 100
+NAN = float("nan")
+
+
+@dataclass(frozen=True)
+class NodeTask:
+    """Questions in time order, cut where link prediction cuts the stream; no node is withheld."""
+
+    dataset: Dataset
+    rows: Mapping[str, slice]  # of the stream, by part
+    node: Tensor  # [n] int64
+    row: Tensor  # [n] int64, ascending: the event with which the question comes up
+    target: Tensor  # [n] int64: class number
+    names: list[str]  # of the classes, as in the data
+    asks: Asks
+    visible: Visible
+
+    @classmethod
+    def of(
+        cls,
+        dataset: Dataset,
+        asks: str | None = None,
+        visible: str | None = None,
+        node_label: Tensor | None = None,
+    ) -> NodeTask:
+        """Check the labels of a data set and cut it; `node_label` [N] has the classes of nodes, nan for none.
+
+        Asked are nodes if their classes are given, else events. Nodes and ends can be asked about without a list
+        of classes if every source has the same label throughout.
+        """
+        _require_known("asks", asks, Asks)
+        _require_known("visible", visible, Visible)
+        whose = cast(Asks, asks or ("events" if node_label is None else "nodes"))
+        seen = cast(Visible, visible or DEFAULT_VISIBLE[whose])
+        rows = _rows(dataset)
+        if whose == "events":
+            node, row, label = _of_events(dataset)
+        else:
+            classes = _source_labels(dataset) if node_label is None else node_label
+            node, row, label = (_of_nodes if whose == "nodes" else _of_ends)(dataset, classes.numpy())
+        asked = ~np.isnan(label)
+        target, names = _classes(dataset.name, label[asked])
+        node, row = node[asked], row[asked]
+        task = cls(dataset, rows, as_tensor(node), as_tensor(row), as_tensor(target), names, whose, seen)
+        for part in PARTS:
+            task._require_two_classes(part)
+        return task
+
+    def _require_two_classes(self, part: str) -> None:
+        found = [name for name, count in self.counts(part).items() if count]
+        if len(found) < 2:
+            has = f"only the label {found[0]}" if found else "no label"
+            raise DsrdError(
+                f"{self.dataset.name}: the {part} events have {has}; a figure needs two classes in each of train, "
+                "val and test: give a longer stream, or one whose labels occur throughout"
+            )
+
+    def between(self, start: int, stop: int) -> slice:
+        """Questions that come up with these rows of the stream."""
+        first, last = np.searchsorted(self.row.numpy(), [start, stop]).tolist()
+        return slice(first, last)
+
+    def questions(self, part: str) -> slice:
+        return self.between(self.rows[part].start, self.rows[part].stop)
+
+    def targets(self, part: str) -> NDArray[np.int64]:
+        return self.target[self.questions(part)].numpy()
+
+    def counts(self, part: str) -> dict[str, int]:
+        """How many questions of the part have each class as their answer."""
+        counts = np.bincount(self.targets(part), minlength=len(self.names)).tolist()
+        return dict(zip(self.names, counts, strict=True))
+
+    @cached_property
+    def time(self) -> Tensor:
+        """When each question is put: at its event, or right after everything of that timestamp.  # [n] float64"""
+        at = self.dataset.events.time[self.row]
+        return at if self.visible == "before" else torch.nextafter(at, torch.full_like(at, np.inf))
+
+    def with_past(self, part: str, past: Past) -> float:
+        """Share of the part's questions about nodes of which something is visible; the others look alike."""
+        asked = self.questions(part)
+        return float((past.degree(self.node[asked], self.time[asked]) > 0).double().mean())
+
+    @property
+    def outputs(self) -> int:
+        """Logits of a head: one says it all for two classes."""
+        return 1 if len(self.names) == 2 else len(self.names)
+
+    @property
+    def digest(self) -> str:
+        stops = np.array([self.rows[part].stop for part in PARTS])
+        return digest_of(self.node.numpy(), self.time.numpy(), self.target.numpy(), stops)
+
+
+def _require_known(name: str, given: str | None, kind: object) -> None:
+    if given is not None and given not in get_args(kind):
+        raise unknown(f"value of {name}", given, get_args(kind))
+
+
+def _rows(dataset: Dataset) -> dict[str, slice]:
+    time = dataset.events.time.numpy()
+    first, second = cut(time)
+    if not 0 < first < second < len(time):
+        raise DsrdError(
+            f"{dataset.name}: {len(np.unique(time))} distinct times cannot be cut into train, val and test; "
+            "give a stream with at least 3, better many more"
+        )
+    return {"train": slice(0, first), "val": slice(first, second), "test": slice(second, len(time))}
+
+
+Questions = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]
+"""Node, row of the stream and label (nan: not asked) of each question."""
+
+
+def _of_events(dataset: Dataset) -> Questions:
+    return dataset.events.src.numpy(), np.arange(len(dataset.events)), _event_labels(dataset)
+
+
+def _of_ends(dataset: Dataset, node_label: NDArray[np.float32]) -> Questions:
+    """Both ends of each event, in the order of the stream."""
+    src, dst, _, _ = dataset.events.numpy()
+    ends = np.stack([src, dst], axis=1).reshape(-1)  # [2E]
+    return ends, np.arange(len(ends)) // 2, node_label[ends]
+
+
+def _of_nodes(dataset: Dataset, node_label: NDArray[np.float32]) -> Questions:
+    """Each node once, at its first event as either end."""
+    ends, row, label = _of_ends(dataset, node_label)
+    first = np.sort(np.unique(ends, return_index=True)[1])
+    return ends[first], row[first], label[first]
+
+
+def _source_labels(dataset: Dataset) -> Tensor:
+    """The one label that each source has in all its labelled events; nan for nodes without any."""
+    label, src = _event_labels(dataset), dataset.events.src.numpy()
+    there = ~np.isnan(label)
+    found = np.full(dataset.num_nodes, NAN, np.float32)
+    found[src[there]] = label[there]
+    changed = there & (label != found[src])
+    if changed.any():
+        node = int(src[changed.argmax()])
+        name = node if dataset.names is None else dataset.names[node]
+        raise DsrdError(
+            f"{dataset.name}: node {name} has different labels over time, so it has no class of its own; "
+            "ask about events instead"
+        )
+    return as_tensor(found)
+
+
+def _event_labels(dataset: Dataset) -> NDArray[np.float32]:
+    if dataset.label is None:
+        raise DsrdError(
+            f"{dataset.name}: has no labels; name their column when the stream is read (`label`), or give the "
+            "classes of nodes"
+        )
+    return dataset.label.numpy()
+
+
+def _classes(name: str, label: NDArray[np.float32]) -> tuple[NDArray[np.int64], list[str]]:
+    """Class numbers in the order of the labels; with two of them the larger one is the positive."""
+    values, number = np.unique(label, return_inverse=True)
+    if not len(values):
+        raise DsrdError(f"{name}: no event has a label; give a stream with labels")
+    if len(values) == 1:
+        raise DsrdError(
+            f"{name}: every label is {values[0]:g}, nothing to tell apart; give a stream with two classes"
+        )
+    if len(values) > MOST_CLASSES or (values != np.round(values)).any():
+        raise DsrdError(
+            f"{name}: labels are not classes ({len(values)} values from {values[0]:g} to {values[-1]:g}); "
+            f"give whole numbers, at most {MOST_CLASSES} different ones"
+        )
+    return number.astype(np.int64), [f"{value:g}" for value in values]

@@ -1,0 +1,302 @@
+"""The default state: walks in time, addressed by identity.
+
+Every node has a fixed random code made from its id, an event writes the partner's code into the state, and the
+*other endpoint's* code is the query. The equations stand in the package's docstring.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import gelu
+
+from dsrd.events import Events, Query, as_tensor
+from dsrd.history.past import Past
+from dsrd.models.base import GraphSpec, beside_nobody
+from dsrd.models.dsrd import walk_queries, walk_state
+from dsrd.models.dsrd.content import Content
+from dsrd.models.dsrd.overlay import lent
+from dsrd.models.dsrd.retention import Block, Body, Decays, cosine, plain, squashed
+from dsrd.models.dsrd.settings import DSRDConfig
+from dsrd.models.dsrd.walk_queries import WINDOW
+from dsrd.nn.time import TICKS, span
+from dsrd.state import State
+
+Arrays = tuple[NDArray[Any], ...]
+TABLE = ("key", "met", "count", "met_last")
+FIELDS = ("step1", "step2", "acts", "last", *TABLE, "size", "clock")  # in the order of `walk_state`
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What state and windows say about pairs, either endpoint first; ages and counts as they are."""
+
+    tokens: Tensor  # [2, Q, k, pair + window]
+    age: Tensor  # [2, Q, k]
+    event: Tensor  # [2, Q, k]
+    pair: Tensor  # [Q, pair]
+    node: Tensor  # [2, Q, node]
+
+
+@dataclass(frozen=True)
+class Window:
+    """The latest events of each end, as the layers see them."""
+
+    token: Tensor  # [B, k, dim]
+    z: Tensor  # [B, k, pair]: what the state says of each partner and the other end
+    x: Tensor  # [B, k]: ages
+    mask: Tensor  # [B, k]
+
+    @cached_property
+    def square(self) -> Tensor:
+        """Of each token's length: all layers and heads need it.  # [B, 1, k]"""
+        return self.token.square().sum(-1).unsqueeze(1)
+
+
+class AgeFeatures(nn.Module):
+    """Cosines and soft steps of log(1 + age)."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.rate = nn.Parameter(2 * torch.randn(dim // 2))
+        self.phase = nn.Parameter(2 * math.pi * torch.rand(dim // 2))
+        self.step: Tensor
+        self.register_buffer("step", torch.linspace(0, 16, dim - dim // 2))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:  # [...] -> [..., dim / 2] each
+        # tanh(x - c) = 1 - 2 / (1 + exp(2x) exp(-2c)): one exponential per age instead of one per step
+        growth = torch.exp(2 * x).unsqueeze(-1) * torch.exp(-2 * self.step)
+        steps = growth.add_(1).reciprocal_().mul_(-2).add_(1)  # ages are data, no gradient passes here
+        return torch.cos(x.unsqueeze(-1) * self.rate + self.phase), steps
+
+
+class WalkLayer(nn.Module):
+    """One retentive layer: injection, retention and diffusion, in a block.
+
+    Keys are the tokens themselves: a key projection would only be absorbed by the query's.
+    """
+
+    def __init__(self, config: DSRDConfig, depth: int, pair_dim: int) -> None:
+        super().__init__()
+        dim, self.heads, self.ablate = config.dim, config.heads, config.ablate
+        self.query = nn.Linear(dim, self.heads * dim)
+        self.value = nn.Parameter(torch.randn(self.heads, dim, dim // self.heads) / math.sqrt(dim))
+        self.retain = nn.Linear(pair_dim, dim)
+        self.diffuse = nn.Parameter(torch.randn(self.heads, pair_dim, dim // self.heads) / math.sqrt(pair_dim))
+        self.decays = Decays(config, depth)
+        self.block = Block(dim, config.dropout)
+
+    def forward(self, h: Tensor, window: Window, s: Tensor) -> Tensor:
+        if self.ablate == "no_block":
+            return h
+        gamma = self.decays.gate().unsqueeze(-1)  # [H, 1]
+        out = self._injection(h, window) * (1 - gamma)  # [B, H, d]
+        if self.ablate != "no_state":
+            out = out + self._retained(window, s) * gamma
+        fed: Tensor = self.block(h, out)
+        return fed
+
+    def _injection(self, h: Tensor, window: Window) -> Tensor:
+        query, token = self.query(h).unflatten(-1, (self.heads, -1)), window.token  # [B, H, dim], [B, k, dim]
+        product = torch.bmm(query, token.transpose(1, 2))  # [B, H, k]
+        weight = self.decays.omega(cosine(product, query, window.square), window.x, window.mask)
+        # values are linear in tokens: summing first spares a projection of every token
+        summed = torch.bmm(weight * product / math.sqrt(token.shape[-1]), token)  # [B, H, dim]
+        return torch.einsum("bhe,hed->bhd", summed, self.value)
+
+    def _retained(self, window: Window, s: Tensor) -> Tensor:
+        kept: Tensor = self.retain(s).unflatten(-1, (self.heads, -1))  # [B, H, d]
+        if self.ablate == "no_diffusion":
+            return kept
+        diffused = torch.bmm(self.decays.psi(window.x, window.mask), window.z)  # [B, H, pair]
+        return kept + torch.einsum("bhp,hpd->bhd", diffused, self.diffuse)
+
+
+class Walks(Body):
+    """Retentive walk states asked by the partner's identity."""
+
+    heads = ("partner", "pair")
+    any_clock = True
+
+    def __init__(self, config: DSRDConfig, graph: GraphSpec, state: State) -> None:
+        super().__init__()
+        self.config, self.whole_moments = config, graph.whole_moments
+        rates, fine, dim = len(config.scales), len(config.count_scales), config.dim
+        self.content = Content(graph.edge_dim, rates, graph.whole_moments, state) if graph.edge_dim else None
+        pair_dim, node_dim = walk_queries.pair_width(rates, fine), walk_queries.node_width(rates, fine)
+        node_dim += 0 if self.content is None else self.content.width
+        self.width = 2 * dim + pair_dim + 2 * node_dim
+        self.age = AgeFeatures(config.time_dim)
+        token_dim = config.time_dim + pair_dim + WINDOW + graph.edge_dim
+        self.token = nn.Linear(token_dim, dim)
+        self.start = nn.Linear(config.time_dim + 2 + node_dim + graph.node_dim, dim)
+        self.layers = nn.ModuleList(WalkLayer(config, depth + 1, pair_dim) for depth in range(config.layers))
+        self.rate: Tensor  # [rates], per event of the stream: of walks
+        self.register_buffer("rate", torch.ones(rates, dtype=torch.float64))
+        self.tick: Tensor  # the age that counts as 1
+        self.register_buffer("tick", torch.ones(()))
+        self.fine: Tensor  # [fine]: of exact counts
+        self.register_buffer("fine", torch.ones(fine, dtype=torch.float64))
+        _declare(state, config)
+
+    def calibrate(self, train: Events) -> None:
+        """Ages in windows are shares of the training stream's span, those in the state shares of its events: the
+        unit of time does not matter."""
+        self.tick = torch.tensor(span(train) / TICKS)
+        self.rate = 1.0 / (len(train) * torch.tensor(self.config.scales, dtype=torch.float64))
+        self.fine = 1.0 / (len(train) * torch.tensor(self.config.count_scales, dtype=torch.float64))
+
+    def learned(self) -> dict[str, Any]:
+        """Decays per layer and head; after how many events of the stream the state has faded to 1 / e."""
+        fading = {"walks_fade_in_events": plain(1 / self.rate), "counts_fade_in_events": plain(1 / self.fine)}
+        return super().learned() | fading
+
+    def embed(self, node: Tensor, time: Tensor, past: Past, state: State) -> Tensor:
+        """The node's h after the layers, nobody being the partner; what its heads see; where its walks point.
+
+        Asked about nobody, a state answers with the node's own past and the noise of codes alone. Whom the node
+        met is in the walks themselves.  # [n] -> [n, dim + node + 2 code_dim]
+        """
+        h, _, own = self._ends(beside_nobody(node, time), past, state)
+        pointing = self._directions(node, time, past, state)
+        if self.config.ablate == "no_state":
+            pointing = torch.zeros_like(pointing)
+        return torch.cat([h[0], own[0], pointing], dim=-1)
+
+    def represent(self, query: Query, past: Past, state: State) -> Tensor:
+        """What both heads see of each pair.  # [Q, features]"""
+        (src, dst), pair, node = self._ends(query, past, state)
+        return torch.cat([src, dst, pair, node[0], node[1]], dim=-1)
+
+    def _ends(self, query: Query, past: Past, state: State) -> tuple[Tensor, Tensor, Tensor]:
+        """Either end's h after the layers, and what the state says.  # [2, Q, dim], [Q, pair], [2, Q, node]"""
+        reading = self.read(query, past, state)
+        x = torch.log1p(reading.age * self._pace() / self.tick)  # [2, Q, k]
+        mask = (reading.event > 0).float()
+        seen = torch.log1p(reading.tokens.clamp(min=0))  # counts of any size on one scale
+        pair, node = torch.log1p(reading.pair.clamp(min=0)), torch.log1p(reading.node.clamp(min=0))
+        if self.content is not None:
+            compared = self.content.read(query, past, state, self._rates()[0])
+            node = torch.cat([node, squashed(compared)], dim=-1)
+        if self.config.ablate == "no_state":
+            pair, node = torch.zeros_like(pair), torch.zeros_like(node)
+            seen = torch.cat([torch.zeros_like(seen[..., :-WINDOW]), seen[..., -WINDOW:]], dim=-1)
+        parts = (self._tokens(reading, x, seen, past), seen[..., :-WINDOW], x, mask)
+        window = Window(*(part.flatten(0, 1) for part in parts))  # [2Q, k, ...]
+        h, s = self._start(query, x, mask, node, past).flatten(0, 1), pair.repeat(2, 1)  # [2Q, dim], [2Q, pair]
+        for layer in self.layers:
+            h = layer(h, window, s)
+        return h.view(2, len(query), -1), pair, node
+
+    def _pace(self) -> float:
+        """What ages are multiplied by. In training it varies: streams slow down and speed up, and what is learned
+        at one pace alone says the wrong thing at another."""
+        return math.exp(self.config.stretch * torch.randn(()).item()) if self.training else 1.0
+
+    def _tokens(self, reading: Reading, x: Tensor, seen: Tensor, past: Past) -> Tensor:
+        token = side_by_side(self.token, *self.age(x), seen, squashed(past.edge_x(reading.event)))
+        return gelu(token)
+
+    def _start(self, query: Query, x: Tensor, mask: Tensor, node: Tensor, past: Past) -> Tensor:
+        some = mask[..., :1]  # [2, Q, 1]: is there any history
+        length = torch.log1p(mask.sum(-1, keepdim=True))
+        own = squashed(past.node_x(torch.stack([query.src, query.dst])))
+        age = torch.cat(self.age(x[..., 0]), dim=-1) * some
+        start: Tensor = self.start(torch.cat([age, some, length, node, own], dim=-1))
+        return start
+
+    def read(self, query: Query, past: Past, state: State) -> Reading:
+        """Ask state and windows about every pair, each at its own time; the state is left as it was."""
+        src, dst, time = (column.cpu().numpy() for column in (query.src, query.dst, query.time))
+        k, count, widths = self.config.neighbors, len(src), (len(self.rate), len(self.fine))
+        pair_dim, node_dim = walk_queries.pair_width(*widths), walk_queries.node_width(*widths)
+        tokens = np.zeros((2, count, k, pair_dim + WINDOW), np.float32)
+        age, event = (np.zeros((2, count, k), kind) for kind in (np.float32, np.int64))
+        pair, node = np.zeros((count, pair_dim), np.float32), np.zeros((2, count, node_dim), np.float32)
+        out = (tokens, age, event, pair, node)
+        order, how = np.argsort(time, kind="stable"), (*self._rates(), self.whole_moments, k)
+        with _with_new(state, past) as (arrays, new):
+            walk_queries.read(arrays, past.index, *how, src, dst, time, order, new, out)
+        return Reading(*(as_tensor(array).to(query.src.device) for array in out))
+
+    def _directions(self, node: Tensor, time: Tensor, past: Past, state: State) -> Tensor:
+        """Where each node's walks point, in the space of codes.  # [n] -> [n, 2 code_dim]"""
+        asked, when = node.cpu().numpy(), time.cpu().numpy()
+        out = np.zeros((len(asked), 2, self.config.code_dim), np.float32)
+        order = np.argsort(when, kind="stable")
+        with _with_new(state, past) as (arrays, new):
+            walk_queries.directions(arrays, *self._rates(), asked, when, order, new, out)
+        return as_tensor(out).flatten(1).to(node.device)
+
+    def observe(self, events: Events, past: Past, state: State) -> None:
+        state.rows_for(torch.cat([events.src, events.dst]))
+        arrays = walk_state.with_room(_numpy(state), len(events))
+        src, dst, time = (column.cpu().numpy() for column in (events.src, events.dst, events.time))
+        walk_state.observe(arrays, src, dst, time, *self._rates())
+        for name, array in zip(FIELDS, arrays, strict=True):
+            state[name] = as_tensor(array).view(state[name].dtype)
+        if self.content is not None:
+            self.content.observe(events, past, state, self._rates()[0])
+
+    def _rates(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        return self.rate.cpu().numpy(), self.fine.cpu().numpy()
+
+
+def side_by_side(linear: nn.Linear, *parts: Tensor) -> Tensor:
+    """`linear(torch.cat(parts, -1))` without the concatenation, which costs as much as the product."""
+    shape, start = parts[0].shape[:-1], 0
+    total: Tensor = linear.bias
+    for part in parts:
+        columns = linear.weight[:, start : start + part.shape[-1]]
+        product = part.flatten(0, -2), columns.t()
+        total = total.addmm_(*product) if start else torch.addmm(total, *product)  # in place: no copy of the sum
+        start += part.shape[-1]
+    return total.view(*shape, -1)
+
+
+def _numpy(state: State) -> Arrays:
+    """The fields over their own memory; numpy has no bfloat16, so that goes as integers."""
+    halves = {torch.bfloat16: torch.int16}
+    return tuple(state[name].view(halves.get(state[name].dtype, state[name].dtype)).numpy() for name in FIELDS)
+
+
+@contextmanager
+def _with_new(state: State, past: Past) -> Iterator[tuple[Arrays, Arrays]]:
+    """The state as arrays with room for the events of `past` that it has not seen, and these; whatever happens to
+    the rows of nodes is undone."""
+    arrays, new = _numpy(state), past.unobserved
+    none = np.zeros(0, np.int64)
+    with lent(arrays[: walk_state.KEY], new) as rows:
+        roomy = walk_state.with_room((*rows, *arrays[walk_state.KEY :]), 0 if new is None else len(new))
+        yield roomy, (none, none, np.zeros(0)) if new is None else new.numpy()[:3]
+
+
+def _declare(state: State, config: DSRDConfig) -> None:
+    rates, fine, precision = len(config.scales), len(config.count_scales), PRECISIONS[config.precision]
+    declare = partial(state.declare, compiled=True)
+    for name in ("step1", "step2"):
+        declare(name, partial(_rows, (rates, config.code_dim), precision), per_node=True)
+    declare("acts", partial(_rows, (walk_state.ACTS_KEPT, fine), torch.float32), per_node=True)
+    declare("last", partial(_rows, (), torch.float64), per_node=True)
+    for column, name in enumerate(TABLE):
+        declare(name, partial(_empty_column, column, fine))
+    declare("size", lambda _: torch.zeros(1, dtype=torch.int64))
+    declare("clock", lambda _: torch.tensor([0.0, 0.0, -math.inf], dtype=torch.float64))
+
+
+def _rows(shape: tuple[int, ...], dtype: torch.dtype, rows: int) -> Tensor:
+    return torch.zeros(rows, *shape, dtype=dtype)
+
+
+def _empty_column(column: int, rates: int, _: int) -> Tensor:
+    return as_tensor(walk_state.empty_table(1024, rates)[column])

@@ -1,0 +1,229 @@
+"""Pairs that did not happen, to be told apart from those that did.
+
+Evaluation negatives follow the published protocol: three strategies, one negative per positive, drawn batch by
+batch. Drawing goes by position in `list(set)`, so the published streams exist in two orders: `py37` (behind
+the published tables) and `py38` (what the public code gives on Python 3.8 and later). `fast` draws from
+the same candidates by the same rules with a generator of its own; it is for streams of millions of events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dsrd.errors import DsrdError, unknown
+from dsrd.events import Events, Query, as_tensor
+from dsrd.negatives.pairs import Candidates, Grid, Ids, PairIndex, Positions, distinct_nodes, sorted_distinct
+from dsrd.negatives.permutation import first_of_permutation
+
+Strategy = Literal["random", "historical", "inductive"]
+Order = Literal["py37", "py38", "fast"]
+
+
+class NoNegativeError(DsrdError):
+    """The pool's nodes form no pair that is not an event of the batch, as happens on very small streams."""
+
+
+def draw_negatives(
+    strategy: Strategy,
+    events: Events,
+    pool: Events,
+    *,
+    seed: int,
+    last_observed: float | None = None,
+    batch_size: int = 200,
+    order: Order = "py37",
+) -> Query:
+    """One negative for each of `events`, at its time; `pool` is the stream that says what else could be.
+
+    - `random`: the event's source with any target of the pool, true or not. The same in every order.
+    - `historical`: pairs that happened before the batch and do not happen while it lasts.
+    - `inductive`: of these, pairs first seen after `last_observed`.
+
+    The last two replace both endpoints. Where candidates are fewer than the batch, all are taken, behind as many
+    random pairs of the pool's nodes as are missing (none of them an event of the batch).
+
+    >>> stream = Events.from_numpy([1, 2, 1, 2, 1], [3, 3, 4, 4, 3], [0, 1, 2, 3, 4])
+    >>> some = draw_negatives("historical", stream[3:], stream, seed=0, batch_size=1)
+    >>> list(zip(some.src.tolist(), some.dst.tolist(), some.time.tolist()))
+    [(1, 4, 3.0), (1, 4, 4.0)]
+    """
+    for kind, name, valid in (("negatives", strategy, get_args(Strategy)), ("order", order, get_args(Order))):
+        if name not in valid:
+            raise unknown(kind, name, valid)
+    if strategy == "inductive" and last_observed is None:
+        raise DsrdError("inductive negatives need `last_observed`, the time up to which pairs count as known")
+    if not len(events):
+        return events.query()
+    if not len(pool):
+        raise NoNegativeError("no negative exists: there are no events to draw from; give a longer stream")
+    if strategy == "random":
+        sampler = TrainingNegatives(pool, seed)
+        return Query.cat(*(sampler.sample(batch) for batch in events.batches(batch_size)))
+    known = last_observed if strategy == "inductive" else None
+    pairs = list(_past_pairs(events, pool, seed, known, batch_size, order))
+    src, dst = (as_tensor(np.concatenate(nodes)) for nodes in zip(*pairs, strict=True))
+    return Query(src, dst, events.time)
+
+
+def filled_up(events: Events, pool: Events, *, last_observed: float | None = None, batch_size: int = 200) -> float:
+    """Share of historical negatives (with `last_observed`: of inductive ones) that are random pairs, for want of
+    others; whatever the order they are drawn in.
+
+    >>> stream = Events.from_numpy([1, 2, 1, 2], [3, 3, 4, 4], [0, 0, 1, 1])
+    >>> filled_up(stream, stream, batch_size=2)
+    0.5
+    """
+    found = _candidates(PairIndex(pool), events, pool, last_observed, batch_size, None)
+    missing = (max(0, len(b) - len(c)) for b, c in zip(events.batches(batch_size), found, strict=True))
+    return sum(missing) / max(len(events), 1)
+
+
+def _past_pairs(
+    events: Events, pool: Events, seed: int, last_observed: float | None, batch_size: int, order: Order
+) -> Iterator[tuple[Ids, Ids]]:
+    """Per batch the sources and targets drawn, historical or (with `last_observed`) inductive."""
+    python = None if order == "fast" else order
+    rng = np.random.default_rng(seed) if order == "fast" else np.random.RandomState(seed)
+    index, grid = PairIndex(pool), Grid(pool, python)
+    batches = events.batches(batch_size)
+    found = _candidates(index, events, pool, last_observed, batch_size, python)
+    for batch, candidates in zip(batches, found, strict=True):
+        missing = len(batch) - len(candidates)
+        if missing <= 0:
+            yield index.pairs(candidates[_draw(rng, len(candidates), len(batch))])
+            continue
+        others = grid.without(*batch.numpy()[:2])
+        if not len(others):
+            raise NoNegativeError(
+                f"no negative exists: a batch of {len(batch)} events holds every pair of the nodes in the "
+                f"{len(pool)} events to draw from; give a longer stream or smaller batches"
+            )
+        random_src, random_dst = grid.pairs(others[_draw(rng, len(others), missing)])
+        past_src, past_dst = index.pairs(candidates[np.arange(len(candidates))])
+        yield np.append(random_src, past_src), np.append(random_dst, past_dst)
+
+
+def _draw(rng: np.random.RandomState | np.random.Generator, count: int, size: int) -> Ids:
+    """Positions below `count`: none twice, unless there are too few."""
+    if count < size:
+        return rng.choice(count, size, replace=True)
+    if isinstance(rng, np.random.RandomState):
+        return first_of_permutation(rng, count, size)
+    return rng.choice(count, size, replace=False)
+
+
+def _candidates(
+    index: PairIndex,
+    events: Events,
+    pool: Events,
+    last_observed: float | None,
+    batch_size: int,
+    python: str | None,
+) -> Iterator[Positions]:
+    """Per batch the pairs of the pool seen up to its first time and not within its span of time."""
+    pool_time, time = pool.time.numpy(), events.time.numpy()
+    first = time[::batch_size]
+    last = np.append(time[batch_size - 1 :: batch_size], time[-1])[: len(first)]
+    span_start, span_stop = np.searchsorted(pool_time, first), np.searchsorted(pool_time, last, side="right")
+    seen = index.distinct[np.searchsorted(pool_time, first, side="right")]
+    observed = (
+        None
+        if last_observed is None
+        else int(index.distinct[np.searchsorted(pool_time, last_observed, side="right")])
+    )
+
+    candidates = Candidates(index, observed, python)
+    previous, found = None, None
+    for span in zip(seen.tolist(), span_start.tolist(), span_stop.tolist(), strict=True):
+        if found is None or span != previous:  # many batches may share one timestamp
+            previous, found = span, candidates(span[0], sorted_distinct(index.ids[span[1] : span[2]]))
+        yield found
+
+
+class TrainingNegatives:
+    """Random negatives of one batch after the other, from one generator that runs on over the epochs.
+
+    >>> stream = Events.from_numpy([1, 2], [3, 4], [0, 1])
+    >>> sampler = TrainingNegatives(stream, seed=0)
+    >>> saved = sampler.state()
+    >>> first = sampler.sample(stream)
+    >>> sampler.restore(saved)
+    >>> first.src.tolist(), bool((sampler.sample(stream).dst == first.dst).all())
+    ([1, 2], True)
+    """
+
+    def __init__(self, pool: Events, seed: int) -> None:
+        src, dst, _, _ = pool.numpy()
+        self._num_sources = len(distinct_nodes(src))
+        self._targets = distinct_nodes(dst)
+        self._pool = pool
+        self._rng = np.random.RandomState(seed)
+
+    def sample(self, batch: Events) -> Query:
+        """Each event's source at its time with a target drawn from the pool; it may be the true one."""
+        self._rng.randint(0, self._num_sources, len(batch))  # the protocol draws sources first and drops them
+        targets = self._targets[self._rng.randint(0, len(self._targets), len(batch))]
+        return Query(batch.src, as_tensor(targets), batch.time)
+
+    def earlier(self, batch: Events, count: int) -> Query:
+        """Pairs that met before the batch and do not while it lasts, at times of the batch: up to `count` of them.
+
+        Every such pair is as likely as any other, but half of the draws are among the fifth that met last: what
+        historical and inductive negatives will be. Times are spread evenly over the batch.
+        """
+        time = self._pool.time.numpy()
+        start, stop = (
+            np.searchsorted(time, float(batch.time[0])),
+            np.searchsorted(time, float(batch.time[-1]), "right"),
+        )
+        seen = int(self._index.distinct[start])
+        if not seen:
+            return Query(batch.src[:0], batch.dst[:0], batch.time[:0])
+        newest = self._rng.randint(seen - max(1, seen // 5), seen, count // 2)
+        drawn = np.append(self._rng.randint(0, seen, count - count // 2), newest)
+        drawn = drawn[~np.isin(drawn, self._index.ids[start:stop])]
+        src, dst = self._index.pairs(drawn)
+        moments = torch.arange(len(drawn)) * len(batch) // max(len(drawn), 1)
+        return Query(as_tensor(src), as_tensor(dst), batch.time[moments])
+
+    @cached_property
+    def _index(self) -> PairIndex:
+        return PairIndex(self._pool)
+
+    def state(self) -> dict[str, Tensor]:
+        """The generator as tensors: whoever restores them continues bit for bit."""
+        _, key, position, _, _ = self._rng.get_state(legacy=True)
+        return {"key": torch.from_numpy(np.asarray(key, dtype=np.int64)), "position": torch.tensor(position)}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Continue from a saved `state`."""
+        key, position = state["key"].numpy().astype(np.uint32), int(state["position"])
+        self._rng.set_state(("MT19937", key, position, 0, 0.0))
+
+
+def candidates(events: Events, pool: Events, *, count: int, seed: int) -> Tensor:
+    """Wrong targets to rank each event's true one against: [E, count], uniform over the pool's targets.
+
+    Draws are independent, so a target can come twice; the event's own target never does.
+
+    >>> stream = Events.from_numpy([1, 1, 2], [3, 4, 5], [0, 1, 2])
+    >>> wrong = candidates(stream, stream, count=100, seed=0)
+    >>> wrong.shape, bool((wrong == stream.dst[:, None]).any())
+    (torch.Size([3, 100]), False)
+    """
+    targets = distinct_nodes(pool.dst.numpy())
+    true = events.dst.numpy()
+    place = np.searchsorted(targets, true)
+    place[~np.isin(true, targets)] = len(targets)  # nothing to step over
+    choices = len(targets) - (place < len(targets))  # [E]
+    if len(events) and choices.min() < 1:
+        raise DsrdError("no wrong target to rank against: the pool has one target only; give a larger pool")
+    drawn = np.random.default_rng(seed).integers(0, choices[:, None], size=(len(events), count))
+    drawn += drawn >= place[:, None]  # steps over the true target
+    return as_tensor(targets[drawn])

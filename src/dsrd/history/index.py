@@ -7,7 +7,7 @@ has the same answer, whoever else is asked in the same call.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,18 @@ from dsrd.compiled import compiled
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+
+
+class Index(NamedTuple):
+    """Every event under both of its endpoints, in time order inside each node's block."""
+
+    start: Ints  # [N] where the node's block begins
+    length: Ints  # [N] entries in the node's block
+    node: Ints  # [P] the other endpoint
+    event: Ints  # [P] id of the event
+    time: Floats  # [P]
+    outgoing: Bools  # [P] whether the node itself was the source
+
 
 NEGLIGIBLE = 40.0
 """exp(-40) is lost in the rounding of a sum of float64: entries that much weaker are never drawn."""
@@ -53,8 +65,8 @@ def unit(seed: Any, node: int, time_bits: Any, draw: int) -> float:
 
 
 @compiled
-def build(src: Ints, dst: Ints, time: Floats, id: Ints, num_nodes: int) -> Any:
-    """Index both directions of every event: (start, length, node, event, time, outgoing)."""
+def build(src: Ints, dst: Ints, time: Floats, id: Ints, num_nodes: int) -> Index:
+    """Index every event under its source and under its target."""
     length = np.zeros(num_nodes, np.int64)
     for e in range(len(src)):
         length[src[e]] += 1
@@ -72,7 +84,7 @@ def build(src: Ints, dst: Ints, time: Floats, id: Ints, num_nodes: int) -> Any:
             at = cursor[here]
             node[at], event[at], times[at], outgoing[at] = there, id[e], time[e], role == 0
             cursor[here] += 1
-    return start, length, node, event, times, outgoing
+    return Index(start, length, node, event, times, outgoing)
 
 
 @compiled
@@ -83,7 +95,7 @@ def enlarged(array: Any, size: int) -> Any:
 
 
 @compiled
-def append(src: Ints, dst: Ints, when: Floats, id: Ints, index: Any, capacity: Ints, used: int) -> Any:
+def append(src: Ints, dst: Ints, when: Floats, id: Ints, index: Index, capacity: Ints, used: int) -> Any:
     """Add events to blocks with room for growth; a full block moves to the pool's end at twice its size."""
     start, length, node, event, time, outgoing = index
     for e in range(len(src)):
@@ -104,21 +116,20 @@ def append(src: Ints, dst: Ints, when: Floats, id: Ints, index: Any, capacity: I
             at = start[here] + length[here]
             node[at], event[at], time[at], outgoing[at] = there, id[e], when[e], role == 0
             length[here] += 1
-    return (start, length, node, event, time, outgoing), used
+    return Index(start, length, node, event, time, outgoing), used
 
 
 @compiled
-def history(index: Any, node: int, at: float) -> Any:
+def history(index: Index, node: int, at: float) -> Any:
     """(first, stop) of a node's entries strictly before a time; a node never met has none."""
-    start, length, time = index[0], index[1], index[4]
-    if node >= len(start):
+    if node >= len(index.start):
         return 0, 0
-    first = start[node]
-    return first, first_not_before(time, first, first + length[node], at)
+    first = index.start[node]
+    return first, first_not_before(index.time, first, first + index.length[node], at)
 
 
 @compiled
-def degree(index: Any, asked: Ints, at: Floats) -> Ints:
+def degree(index: Index, asked: Ints, at: Floats) -> Ints:
     """How many interactions each node had strictly before each time."""
     count = np.empty(len(asked), np.int64)
     for q in range(len(asked)):
@@ -128,12 +139,12 @@ def degree(index: Any, asked: Ints, at: Floats) -> Ints:
 
 
 @compiled
-def last_met(index: Any, src: Ints, dst: Ints, at: Floats) -> Floats:
+def last_met(index: Index, src: Ints, dst: Ints, at: Floats) -> Floats:
     """When each source last sent an event to each target, strictly before each time; -inf if it never did.
 
     Looks back through the history of the endpoint that has fewer earlier events.
     """
-    node, time, outgoing = index[2], index[4], index[5]
+    node, time, outgoing = index.node, index.time, index.outgoing
     last = np.full(len(src), -np.inf)
     for q in range(len(src)):
         first, stop = history(index, src[q], at[q])
@@ -158,9 +169,9 @@ def newest_incoming(outgoing: Bools, first: int, stop: int) -> int:
 
 
 @compiled
-def last_as_target(index: Any, asked: Ints, at: Floats) -> Floats:
+def last_as_target(index: Index, asked: Ints, at: Floats) -> Floats:
     """When each node was last a target, strictly before each time; -inf if it never was."""
-    time, outgoing = index[4], index[5]
+    time, outgoing = index.time, index.outgoing
     last = np.full(len(asked), -np.inf)
     for q in range(len(asked)):
         first, stop = history(index, asked[q], at[q])
@@ -171,12 +182,12 @@ def last_as_target(index: Any, asked: Ints, at: Floats) -> Floats:
 
 
 @compiled
-def log_decayed_in_degree(index: Any, asked: Ints, at: Floats, tau: float) -> Floats:
+def log_decayed_in_degree(index: Index, asked: Ints, at: Floats, tau: float) -> Floats:
     """log of the sum of exp(-(at - t_i) / tau) over each node's earlier events as a target; -inf if it has none.
 
     Summed relative to the newest event, so that a long silence does not underflow to zero.
     """
-    time, outgoing = index[4], index[5]
+    time, outgoing = index.time, index.outgoing
     found = np.full(len(asked), -np.inf)
     for q in range(len(asked)):
         first, stop = history(index, asked[q], at[q])
@@ -193,12 +204,12 @@ def log_decayed_in_degree(index: Any, asked: Ints, at: Floats, tau: float) -> Fl
 
 
 @compiled
-def recent(index: Any, asked: Ints, at: Floats, k: int) -> Any:
+def recent(index: Index, asked: Ints, at: Floats, k: int) -> Any:
     """The last k entries before each time, right-aligned: (node, event, time, outgoing), zeros where none is.
 
     Written at once rather than by position as below: this is the look-up that everything waits for.
     """
-    node, event, time, outgoing = index[2], index[3], index[4], index[5]
+    node, event, time, outgoing = index.node, index.event, index.time, index.outgoing
     shape = (len(asked), k)
     there, which = np.empty(shape, np.int64), np.empty(shape, np.int64)
     when, out = np.empty(shape, np.float64), np.empty(shape, np.bool_)
@@ -238,10 +249,10 @@ def drawn(weights: Floats, count: int, chance: float) -> int:
 
 
 @compiled
-def sampled(index: Any, asked: Ints, at: Floats, bits: Any, k: int, rate: float, seed: Any) -> Ints:
+def sampled(index: Index, asked: Ints, at: Floats, bits: Any, k: int, rate: float, seed: Any) -> Ints:
     """k entries before each time, drawn with replacement, oldest first; -1 where there is no history."""
-    time = index[4]
-    weights = np.empty(max(1, index[1].max()), np.float64)
+    time = index.time
+    weights = np.empty(max(1, index.length.max()), np.float64)
     found = np.full((len(asked), k), -1, np.int64)  # [Q, k]
     for q in range(len(asked)):
         first, stop = history(index, asked[q], at[q])
@@ -259,11 +270,11 @@ def sampled(index: Any, asked: Ints, at: Floats, bits: Any, k: int, rate: float,
 
 @compiled
 def walked(
-    index: Any, asked: Ints, at: Floats, bits: Any, count: int, length: int, rate: float, seed: Any
+    index: Index, asked: Ints, at: Floats, bits: Any, count: int, length: int, rate: float, seed: Any
 ) -> Ints:
     """`count` walks of `length` steps from each node, each step strictly before the one it follows."""
-    node, time = index[2], index[4]
-    weights = np.empty(max(1, index[1].max()), np.float64)
+    node, time = index.node, index.time
+    weights = np.empty(max(1, index.length.max()), np.float64)
     found = np.full((len(asked), count, length), -1, np.int64)  # [Q, count, length]
     for q in range(len(asked)):
         for walk in range(count):
@@ -282,9 +293,9 @@ def walked(
 
 
 @compiled
-def entries(index: Any, position: Ints) -> Any:
+def entries(index: Index, position: Ints) -> Any:
     """What the pool holds at each position: (node, event, time, outgoing), zeros at -1."""
-    node, event, time, outgoing = index[2], index[3], index[4], index[5]
+    node, event, time, outgoing = index.node, index.event, index.time, index.outgoing
     size = len(position)
     there, which = np.zeros(size, np.int64), np.zeros(size, np.int64)
     when, out = np.zeros(size, np.float64), np.zeros(size, np.bool_)

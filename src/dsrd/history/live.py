@@ -31,8 +31,8 @@ class Live(Past):
     ) -> None:
         start = Events.from_numpy([], [], []) if events is None else events
         super().__init__(start, edge_x=edge_x, node_x=node_x, seed=seed)
-        self._capacity = self._index[1].copy()
-        self._used = len(self._index[2])
+        self._capacity = self._index.length.copy()
+        self._used = len(self._index.node)
         self.now = float(start.time[-1]) if len(start) else -np.inf
         """Time of the newest event; older ones are refused."""
 
@@ -56,13 +56,13 @@ class Live(Past):
         self.now = float(events.time[-1])
 
     def _make_room(self, num_nodes: int) -> None:
-        start, length, *entries = self._index
+        start, length = self._index.start, self._index.length
         if num_nodes > len(start):
             more = max(num_nodes, 2 * len(start)) - len(start)
             start, length, self._capacity = (
                 np.concatenate([rows, np.zeros(more, np.int64)]) for rows in (start, length, self._capacity)
             )
-            self._index = (start, length, *entries)
+            self._index = self._index._replace(start=start, length=length)
 
     def _add_features(self, id: Tensor, edge_x: Tensor | None) -> None:
         """Rows for new events; zeros for events that come without features."""

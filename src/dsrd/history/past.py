@@ -41,7 +41,7 @@ class Past:
         seed: int = 0,
     ) -> None:
         rows = max(num_nodes, events.num_nodes)
-        self._index: tuple[NDArray[Any], ...] = index_kernels.build(*events.numpy(), rows)
+        self._index = index_kernels.build(*events.numpy(), rows)
         self._edge_x = torch.zeros(1, 0) if edge_x is None else edge_x
         self._node_x = torch.zeros(1, 0) if node_x is None else node_x
         self._seed = seed
@@ -49,8 +49,8 @@ class Past:
         """Events of the current pass that no state has seen yet; a model may fold in those before its query."""
 
     @property
-    def index(self) -> tuple[NDArray[Any], ...]:
-        """(start, length, node, event, time, outgoing) for compiled look-ups; see `dsrd.history.index`."""
+    def index(self) -> index_kernels.Index:
+        """The arrays that compiled look-ups read."""
         return self._index
 
     @property

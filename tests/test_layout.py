@@ -21,6 +21,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 LAYERS = (
     ("errors",),
     ("compiled",),
+    ("hashing",),
     ("files",),
     ("machine",),
     ("reporter",),

@@ -13,7 +13,7 @@ from torch.func import functional_call
 
 from dsrd.data.dataset import Dataset
 from dsrd.events import Query
-from dsrd.history import index as index_kernels
+from dsrd.hashing import hashed_uniform
 from dsrd.history.past import Past
 
 Step = tuple[int, int, float]  # node, event, time
@@ -41,7 +41,7 @@ def published_branches(past: Past, node: int, time: float, k: int, rate: float) 
     weight = np.exp(decayed / decayed.cumsum())
     quantile = weight.cumsum() / weight.sum()
     bits = np.array([time]).view(np.uint64)[0]
-    chances = [index_kernels.unit(np.uint64(past.seed), node, bits, draw) for draw in range(k)]
+    chances = [hashed_uniform(np.uint64(past.seed), node, bits, draw) for draw in range(k)]
     return [entries[place] for place in sorted(int(np.searchsorted(quantile, chance)) for chance in chances)]
 
 

@@ -44,8 +44,11 @@ from torch import Tensor, nn
 from dsrd.compiled import compiled
 from dsrd.errors import DsrdError
 from dsrd.events import NULL, Neighbors, Query, as_tensor
-from dsrd.history import index as index_kernels
+from dsrd.hashing import hashed_uniform
+from dsrd.history.index import history
+from dsrd.history.lookups import entries_at
 from dsrd.history.past import Past
+from dsrd.history.sampling import pick
 from dsrd.models.base import GraphSpec, PairEncoder, by_dataset, distinct
 from dsrd.nn.time import CosineTime
 from dsrd.nn.transformer import Layout, PostNormBlock, spans
@@ -348,7 +351,7 @@ def _published_branches(node: Tensor, time: Tensor, past: Past, k: int, rate: fl
     """`Past.decayed` with the chances of the public code."""
     asked, at = node.cpu().numpy(), time.cpu().numpy()
     position = _drawn(past.index, asked, at, at.view(np.uint64), k, rate, np.uint64(past.seed))
-    parts = index_kernels.entries(past.index, position.reshape(-1))
+    parts = entries_at(past.index, position.reshape(-1))
     there, event, when, outgoing = (as_tensor(part).view(len(asked), k).to(node.device) for part in parts)
     return Neighbors(there, event, when, outgoing, mask=event != NULL)
 
@@ -360,7 +363,7 @@ def _drawn(index: Any, asked: Any, at: Any, bits: Any, k: int, rate: float, seed
     weights = np.empty(max(1, index[1].max()), np.float64)
     found = np.full((len(asked), k), -1, np.int64)  # [Q, k]
     for q in range(len(asked)):
-        first, stop = index_kernels.history(index, asked[q], at[q])
+        first, stop = history(index, asked[q], at[q])
         if stop == first:
             continue
         earlier, total = 0.0, 0.0  # (e_1 + ... + e_i) / e_i, and the running sum of weights
@@ -369,7 +372,7 @@ def _drawn(index: Any, asked: Any, at: Any, bits: Any, k: int, rate: float, seed
             total += np.exp(1.0 / earlier)
             weights[i - first] = total
         for j in range(k):
-            chance = index_kernels.unit(seed, asked[q], bits[q], j)
-            found[q, j] = first + index_kernels.drawn(weights, stop - first, chance)
+            chance = hashed_uniform(seed, asked[q], bits[q], j)
+            found[q, j] = first + pick(weights, stop - first, chance)
         found[q].sort()
     return found

@@ -127,8 +127,8 @@ class EdgeBank(TemporalModel):
         self.state["gaps"] = torch.tensor([gaps], dtype=torch.float64)
         self._remember(time)
 
-    def _table(self) -> tuple[Any, ...]:
-        return tuple(self.state[name].numpy() for name in TABLE)
+    def _table(self) -> pair_table.PairTable:
+        return pair_table.PairTable(*(self.state[name].numpy() for name in TABLE))
 
     def _remember(self, time: Tensor) -> None:
         have = int(self.state["num_events"])

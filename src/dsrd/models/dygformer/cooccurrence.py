@@ -5,14 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from dsrd.compiled import compiled
-from dsrd.history.index import Ints, mixed
+from dsrd.hashing import splitmix64
+from dsrd.history.index import Ints
 
 
 @compiled
 def slot_of(key: Ints, node: int) -> np.int64:
     """Where a node stands in a table whose size is a power of two, or where it would go; -1 marks free slots."""
     last = len(key) - 1
-    slot = np.int64(mixed(np.uint64(node)) & np.uint64(last))
+    slot = np.int64(splitmix64(np.uint64(node)) & np.uint64(last))
     while key[slot] != node and key[slot] != -1:
         slot = (slot + 1) & last
     return slot

@@ -46,7 +46,7 @@ from torch import Tensor, nn
 
 from dsrd.compiled import compiled
 from dsrd.events import NULL, Events, Query, as_tensor
-from dsrd.history.index import mixed, unit
+from dsrd.hashing import hashed_uniform, splitmix64
 from dsrd.history.past import Past
 from dsrd.models.base import GraphSpec, TemporalModel, by_dataset
 from dsrd.models.nat.dropped_sum import dropped_sum
@@ -301,7 +301,7 @@ def slot_of(key: int, size: int, seed: int, quadratic: bool) -> Any:
     if quadratic:
         c = seed % 100
         return np.int64((c * key + (c + 1) * key * key) % size)
-    return np.int64(mixed(mixed(np.uint64(seed)) ^ np.uint64(key)) % np.uint64(size))
+    return np.int64(splitmix64(splitmix64(np.uint64(seed)) ^ np.uint64(key)) % np.uint64(size))
 
 
 @compiled
@@ -309,7 +309,7 @@ def gives_way(held: int, key: int, hop: int, owner: int, event: int, replace: fl
     """Whether a slot that holds `held` takes `key`: always its own key, another by chance."""
     if held in (NULL, key):
         return True
-    return unit(HOPS * seed + hop, owner, event, key) < replace
+    return hashed_uniform(HOPS * seed + hop, owner, event, key) < replace
 
 
 @compiled

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from dsrd.compiled import compiled, vectorised
-from dsrd.history.index import enlarged, mixed
+from dsrd.hashing import splitmix64, unit_interval
+from dsrd.history.index import enlarged
 
 
 def dropped_sum(x: Tensor, weight: Tensor, group: Tensor, groups: int, p: float) -> Tensor:
@@ -58,7 +59,7 @@ def places(rows: int, columns: int, p: float, seed: Any) -> Any:
     row, column, count = 0, 0, 0
     while True:
         seed += np.uint64(0x9E3779B97F4A7C15)
-        chance = float(mixed(seed) >> np.uint64(11)) * (1.0 / 9007199254740992.0)  # in [0, 1)
+        chance = unit_interval(splitmix64(seed))
         leap = -np.log(1.0 - chance) / rate
         column += int(min(leap, float(rows) * columns))
         while column >= columns:

@@ -15,15 +15,16 @@ from typing import Any
 import numpy as np
 
 from dsrd.compiled import compiled, vectorised
-from dsrd.history.index import Floats, Ints, unit
+from dsrd.hashing import hashed_uniform
+from dsrd.history.index import Floats, Ints
 
 
 @compiled
 def write_code(node: int, out: Any) -> None:
     """P0 of a node: normal numbers of variance 1 / d, by Box and Muller."""
     for i in range(len(out)):
-        radius = np.sqrt(-2.0 * np.log(1.0 - unit(0, node, 0, 2 * i)) / len(out))
-        out[i] = radius * np.cos(2.0 * np.pi * unit(0, node, 0, 2 * i + 1))
+        radius = np.sqrt(-2.0 * np.log(1.0 - hashed_uniform(0, node, 0, 2 * i)) / len(out))
+        out[i] = radius * np.cos(2.0 * np.pi * hashed_uniform(0, node, 0, 2 * i + 1))
 
 
 @compiled

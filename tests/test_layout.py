@@ -248,7 +248,11 @@ def without_prose(source: str) -> str:
 
 # --- Compiled code -----------------------------------------------------------------------------------------------
 
-DECORATORS = {"compiled", "inlined", "vectorised"}
+DECORATORS = {
+    node.name
+    for node in ast.walk(ast.parse((PACKAGE / "compiled.py").read_text()))
+    if isinstance(node, ast.FunctionDef)
+}
 TUPLE_NAME = re.compile(r"(^|_)(state|index|table|log)$")
 """Names under which compiled code holds tuples of arrays."""
 

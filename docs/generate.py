@@ -22,7 +22,7 @@ from dsrd import SynthConfig, model_names
 from dsrd.cli.fields import comments
 from dsrd.cli.main import app
 from dsrd.config import PARTS, RunConfig, label
-from dsrd.models import model_class, settings
+from dsrd.models import model_class, published, settings
 
 HERE = Path(__file__).parent
 KINDS = ("random", "historical", "inductive")
@@ -155,7 +155,7 @@ def _own_words(name: str) -> str:
 def _published(name: str) -> str:
     """Settings of the published rows, data sets with equal ones together."""
     groups: dict[str, list[str]] = {}
-    for dataset, given in model_class(name).published.items():
+    for dataset, given in published(name).items():
         groups.setdefault(_listed(given), []).append(dataset)
     if not groups:
         return ""

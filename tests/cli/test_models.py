@@ -23,7 +23,7 @@ def test_every_model_says_what_it_is(rows: dict[str, dict[str, Any]]):
     assert list(rows) == names()
     for name, row in rows.items():
         assert set(row) >= {"paper", "year", "reads", "state", "bytes", "cost", "options", "fidelity"}, name
-        assert "cost" in vars(model_class(name)), f"{name} does not say what a score costs"
+        assert row["cost"] != "not said", f"{name} does not say what a score costs"
         assert 0 < len(row["cost"]) <= 50, name
         assert row["reads"], name
         assert (

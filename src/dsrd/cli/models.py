@@ -120,22 +120,22 @@ def _folded(text: str) -> str:
 
 
 def _row(name: str) -> dict[str, Any]:
-    from dsrd.models import model_class
+    from dsrd.models import model_class, published
 
     cls = model_class(name)
     description = inspect.cleandoc(sys.modules[cls.__module__].__doc__ or "")
-    year = re.search(r"\b(?:19|20)\d{2}\b", cls.paper)
+    year = re.search(r"\b(?:19|20)\d{2}\b", cls.card.paper)
     sizes = _sizes(name, "default")
     presets = {
         preset: {"about": each.about, "settings": _keys(each), **_sizes(name, preset)}
-        for preset, each in cls.presets.items()
+        for preset, each in cls.card.presets.items()
     }
     return {
         "name": name,
-        "paper": cls.paper,
+        "paper": cls.card.paper,
         "year": int(year[0]) if year else None,
-        "reads": cls.reads,
-        "cost": cls.cost,
+        "reads": cls.card.reads,
+        "cost": cls.card.cost,
         "summary": (cls.__doc__ or "").strip().splitlines()[0],
         "description": description,
         **sizes,
@@ -144,8 +144,8 @@ def _row(name: str) -> dict[str, Any]:
         "comments": comments(cls.Config),
         "options": _options(cls, description),
         "fidelity": len(re.findall(r"^\* ", _fidelity(description), re.M)),
-        "published": sorted(cls.published),
-        "published_settings": {dataset: dict(given) for dataset, given in cls.published.items()},
+        "published": sorted(published(name)),
+        "published_settings": {dataset: dict(given) for dataset, given in published(name).items()},
         "presets": presets,
     }
 

@@ -31,11 +31,11 @@ Fidelity
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 from itertools import accumulate
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -46,7 +46,10 @@ from dsrd.errors import DsrdError
 from dsrd.events import NULL, Neighbors, Query, as_tensor
 from dsrd.history import index as index_kernels
 from dsrd.history.past import Past
-from dsrd.models.base import GraphSpec, PairEncoder, by_dataset, distinct
+from dsrd.models.base import GraphSpec, PairEncoder
+from dsrd.models.card import ModelCard
+from dsrd.models.ranges import Chance, Positive
+from dsrd.nn.distinct import distinct
 from dsrd.nn.time import CosineTime
 from dsrd.nn.transformer import Layout, PostNormBlock, spans
 
@@ -59,23 +62,20 @@ class CAWNConfig:
     walk_length: int = 1  # steps of a walk
     sampling: Literal["decayed", "uniform", "recent", "published"] = "decayed"  # of branches; see Fidelity
     rate: float = 1e-6  # decay of their weights, per unit of the stream's clock
-    heads: int = 8  # of the attention between walks
+    heads: Positive = 8  # of the attention between walks
     dim: int = 172  # width of embeddings; features are padded to it
     time_dim: int = 100
     position_dim: int = 172  # width of what a node's hits become
     merge_copies: bool = True  # see Fidelity
-    dropout: float = 0.1
+    dropout: Chance = 0.1
 
-
-def _published() -> dict[str, dict[str, Any]]:
-    groups = {
-        32: "wikipedia reddit myket enron USLegis",
-        64: "mooc SocialEvo uci Flights UNtrade UNvote Contacts",
-        128: "lastfm CanParl",
-    }
-    settings = by_dataset("neighbors", groups)
-    settings["CanParl"]["dropout"] = 0.0
-    return settings
+    def check(self) -> None:
+        # `Hits` packs the counts of walks, one per step, into 62 bits
+        if self.walk_length > 60 or (self.neighbors**self.walk_length + 1) ** (self.walk_length + 1) >= 2**62:
+            raise DsrdError(
+                f"{self.neighbors}^{self.walk_length} walks are too many to count; "
+                "lower model.neighbors or model.walk_length"
+            )
 
 
 @dataclass(frozen=True)
@@ -186,28 +186,24 @@ class CAWN(PairEncoder):
     """Anonymous walks from both endpoints; keeps no state."""
 
     Config = CAWNConfig
-    paper: ClassVar[str] = "Wang et al., ICLR 2021"
-    reads: ClassVar[str] = "walks from both endpoints, and where they cross"
-    cost: ClassVar[str] = "a tree of walks per endpoint, an LSTM along them"
-    published: ClassVar[Mapping[str, Mapping[str, Any]]] = _published()
-    small: ClassVar[Mapping[str, Any]] = {
-        "neighbors": 4,
-        "walk_length": 2,
-        "heads": 2,
-        "dim": 16,
-        "time_dim": 8,
-        "position_dim": 8,
-        "dropout": 0.0,
-    }
+    card = ModelCard(
+        paper="Wang et al., ICLR 2021",
+        reads="walks from both endpoints, and where they cross",
+        cost="a tree of walks per endpoint, an LSTM along them",
+        small={
+            "neighbors": 4,
+            "walk_length": 2,
+            "heads": 2,
+            "dim": 16,
+            "time_dim": 8,
+            "position_dim": 8,
+            "dropout": 0.0,
+        },
+    )
 
     def __init__(self, config: CAWNConfig, graph: GraphSpec) -> None:
         dim = max(config.dim, graph.edge_dim, graph.node_dim)
         super().__init__(config, graph, out_dim=dim)
-        if (config.neighbors**config.walk_length + 1) ** (config.walk_length + 1) >= 2**62:
-            raise DsrdError(
-                f"{config.neighbors}^{config.walk_length} walks are too many to count; "
-                "lower model.neighbors or model.walk_length"
-            )
         widths = [dim, config.time_dim, dim, config.position_dim]
         attended = math.ceil(sum(widths) // 2 / config.heads) * config.heads
         self.time = CosineTime(config.time_dim)

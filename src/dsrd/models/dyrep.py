@@ -24,16 +24,16 @@ Fidelity
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from dsrd.events import Events
 from dsrd.history.past import Past, Sampling
-from dsrd.models.base import GraphSpec, NodeEncoder, by_dataset
+from dsrd.models.base import GraphSpec, NodeEncoder
+from dsrd.models.card import ModelCard
+from dsrd.models.ranges import Chance, Positive
 from dsrd.nn.memory import RNN, LastMessage, MemoryAttention, MessageMemory
 from dsrd.nn.time import CosineTime
 
@@ -43,33 +43,24 @@ class DyRepConfig:
     neighbors: int = 10  # interactions of the partner read per message and layer
     sampling: Sampling = "recent"  # which ones
     layers: int = 1  # attention layers
-    heads: int = 2
+    heads: Positive = 2
     dim: int = 172  # width of memory and embeddings; features are padded to it
     time_dim: int = 100
     last_message: LastMessage = "time"  # see Fidelity
     attend_padding: bool = False  # see Fidelity
-    dropout: float = 0.1  # inside the attention
-
-
-def _published() -> dict[str, dict[str, Any]]:
-    groups = {
-        0.1: "wikipedia reddit myket SocialEvo Flights UNtrade UNvote",
-        0.0: "mooc lastfm enron uci CanParl USLegis Contacts",
-    }
-    settings = by_dataset("dropout", groups)
-    settings["CanParl"]["sampling"] = "uniform"
-    return settings
+    dropout: Chance = 0.1  # inside the attention
 
 
 class DyRep(NodeEncoder):
     """Memory by a plain recurrent unit; messages carry an attentive reading of the partner."""
 
     Config = DyRepConfig
-    paper: ClassVar[str] = "Trivedi et al., ICLR 2019"
-    reads: ClassVar[str] = "memory of each endpoint"
-    cost: ClassVar[str] = "memory; per message k links, 1 attention layer"
-    published: ClassVar[Mapping[str, Mapping[str, Any]]] = _published()
-    small: ClassVar[Mapping[str, Any]] = {"neighbors": 4, "dim": 16, "time_dim": 8, "dropout": 0.0}
+    card = ModelCard(
+        paper="Trivedi et al., ICLR 2019",
+        reads="memory of each endpoint",
+        cost="memory; per message k links, 1 attention layer",
+        small={"neighbors": 4, "dim": 16, "time_dim": 8, "dropout": 0.0},
+    )
 
     def __init__(self, config: DyRepConfig, graph: GraphSpec) -> None:
         dim = max(config.dim, graph.edge_dim, graph.node_dim)

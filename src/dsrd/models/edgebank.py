@@ -18,11 +18,10 @@ Fidelity
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -31,6 +30,7 @@ from dsrd.events import Events, Query, as_tensor
 from dsrd.history import pair_table
 from dsrd.history.past import Past
 from dsrd.models.base import GraphSpec, TemporalModel
+from dsrd.models.card import ModelCard
 
 Variant = Literal["auto", "unlimited", "fixed_window", "repeat_window", "threshold"]
 MET, NOT_MET = 10.0, -10.0  # logits
@@ -46,34 +46,6 @@ class EdgeBankConfig:
     inductive: Variant = "unlimited"  # the same against inductive negatives
 
 
-def _published() -> dict[str, dict[str, Variant]]:
-    """The variant of every published cell, by data set and kind of negatives."""
-    table: dict[str, dict[Variant, str]] = {
-        "random": {
-            "unlimited": "wikipedia reddit uci Flights",
-            "fixed_window": "mooc lastfm enron CanParl USLegis",
-            "repeat_window": "UNtrade UNvote Contacts",
-            "threshold": "SocialEvo",
-        },
-        "historical": {
-            "fixed_window": "uci CanParl USLegis",
-            "repeat_window": "mooc lastfm enron UNtrade UNvote Contacts",
-            "threshold": "wikipedia reddit SocialEvo Flights",
-        },
-        "inductive": {
-            "fixed_window": "USLegis",
-            "repeat_window": "uci UNvote",
-            "threshold": "wikipedia reddit mooc lastfm enron SocialEvo Flights CanParl UNtrade Contacts",
-        },
-    }
-    settings: dict[str, dict[str, Variant]] = {}
-    for strategy, groups in table.items():
-        for variant, datasets in groups.items():
-            for dataset in datasets.split():
-                settings.setdefault(dataset, {})[strategy] = variant
-    return settings
-
-
 def _empty_column(column: int, _: int) -> Tensor:
     return as_tensor(pair_table.empty()[column])
 
@@ -82,12 +54,13 @@ class EdgeBank(TemporalModel):
     """Scores 1 for pairs in the bank, 0 for others; learns nothing."""
 
     Config = EdgeBankConfig
-    paper: ClassVar[str] = "Poursafaei et al., NeurIPS 2022"
-    reads: ClassVar[str] = "the pair's own history"
-    cost: ClassVar[str] = "one look-up"
-    published: ClassVar[Mapping[str, Mapping[str, Any]]] = _published()
-    rule: ClassVar[bool] = True
-    any_clock = True
+    card = ModelCard(
+        paper="Poursafaei et al., NeurIPS 2022",
+        reads="the pair's own history",
+        cost="one look-up",
+        rule=True,
+        any_clock=True,
+    )
 
     def __init__(self, config: EdgeBankConfig, graph: GraphSpec) -> None:
         super().__init__(config, graph)

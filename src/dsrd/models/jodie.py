@@ -22,9 +22,8 @@ Fidelity
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -33,8 +32,10 @@ from torch import Tensor, nn
 
 from dsrd.events import Events, Query
 from dsrd.history.past import Past
-from dsrd.models.base import GraphSpec, TemporalModel, by_dataset
-from dsrd.nn.heads import MergeHead
+from dsrd.models.base import GraphSpec, TemporalModel
+from dsrd.models.card import ModelCard
+from dsrd.models.ranges import Chance
+from dsrd.nn.linear import Merge
 from dsrd.nn.memory import RNN, LastMessage, MessageMemory
 from dsrd.nn.time import CosineTime
 
@@ -47,29 +48,19 @@ class JODIEConfig:
     time_dim: int = 100  # cosines in mail
     last_message: LastMessage = "time"  # see Fidelity
     first_gap: Literal["stream", "clock"] = "stream"  # see Fidelity
-    dropout: float = 0.1
-
-
-def _published() -> dict[str, dict[str, Any]]:
-    groups = {
-        0.4: "uci UNtrade",
-        0.3: "lastfm",
-        0.2: "mooc USLegis",
-        0.1: "wikipedia reddit myket enron SocialEvo Flights UNvote Contacts",
-        0.0: "CanParl",
-    }
-    return by_dataset("dropout", groups)
+    dropout: Chance = 0.1
 
 
 class JODIE(TemporalModel):
     """Memory by a plain recurrent unit, carried forward in time by a learned drift."""
 
     Config = JODIEConfig
-    paper: ClassVar[str] = "Kumar et al., KDD 2019"
-    reads: ClassVar[str] = "memory of each endpoint and its age"
-    cost: ClassVar[str] = "memory only, no links"
-    published: ClassVar[Mapping[str, Mapping[str, Any]]] = _published()
-    small: ClassVar[Mapping[str, Any]] = {"dim": 16, "time_dim": 8, "dropout": 0.0}
+    card = ModelCard(
+        paper="Kumar et al., KDD 2019",
+        reads="memory of each endpoint and its age",
+        cost="memory only, no links",
+        small={"dim": 16, "time_dim": 8, "dropout": 0.0},
+    )
 
     def __init__(self, config: JODIEConfig, graph: GraphSpec) -> None:
         super().__init__(config, graph)
@@ -79,7 +70,7 @@ class JODIE(TemporalModel):
         self.memory = MessageMemory(self.state, cell, dim, 2 * dim + config.time_dim + graph.edge_dim)
         self.drift = nn.Linear(1, dim)
         self.dropout = nn.Dropout(config.dropout)
-        self.head = MergeHead(dim, dim)
+        self.head = Merge([dim, dim], dim, 1)
         self.register_buffer("gap_mean", torch.zeros(2, dtype=torch.float64))  # by role
         self.register_buffer("gap_std", torch.ones(2, dtype=torch.float64))
 
@@ -100,8 +91,8 @@ class JODIE(TemporalModel):
         logits: Tensor = self.head(
             self._project(memory[src], query.time - last[src], SOURCE),
             self._project(memory[dst], query.time - last[dst], TARGET),
-        )
-        return logits
+        )  # [Q, 1]
+        return logits.squeeze(-1)
 
     def embed(self, node: Tensor, time: Tensor, past: Past) -> Tensor:
         """As sources: the role that labels and scores by node are about."""

@@ -16,7 +16,6 @@ Everything is read from the past strictly before the query, so scores are exact 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -24,6 +23,7 @@ from torch import Tensor
 from dsrd.events import Events, Query
 from dsrd.history.past import Past
 from dsrd.models.base import GraphSpec, TemporalModel
+from dsrd.models.card import ModelCard
 from dsrd.nn.time import Freshness
 
 
@@ -36,11 +36,13 @@ class LocalGlobal(TemporalModel):
     """Pairs by when they last met, strangers by when the target was last anybody's; learns nothing."""
 
     Config = LocalGlobalConfig
-    paper: ClassVar[str] = "TGB leaderboard"
-    reads: ClassVar[str] = "the pair's last meeting, or the target's last event as a target"
-    cost: ClassVar[str] = "a scan of the shorter history of the two"
-    rule: ClassVar[bool] = True
-    any_clock = True
+    card = ModelCard(
+        paper="TGB leaderboard",
+        reads="the pair's last meeting, or the target's last event as a target",
+        cost="a scan of the shorter history of the two",
+        rule=True,
+        any_clock=True,
+    )
 
     def __init__(self, config: LocalGlobalConfig, graph: GraphSpec) -> None:
         super().__init__(config, graph)

@@ -29,16 +29,18 @@ Fidelity
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from dsrd.events import Query
 from dsrd.history.past import Past, Sampling
-from dsrd.models.base import GraphSpec, PairEncoder, at_least, by_dataset, distinct
+from dsrd.models.base import GraphSpec, PairEncoder
+from dsrd.models.card import ModelCard
+from dsrd.models.ranges import Chance, Positive
+from dsrd.nn.distinct import distinct
 from dsrd.nn.linear import BlockLinear
 from dsrd.nn.time import CosineTime
 from dsrd.nn.transformer import Layout, PostNormBlock, spans
@@ -48,40 +50,25 @@ from dsrd.nn.transformer import Layout, PostNormBlock, spans
 class TCLConfig:
     neighbors: int = 20  # links read per node
     sampling: Sampling = "recent"  # which links
-    layers: int = 2  # each of self-attention and attention to the other stream
+    layers: Positive = 2  # each of self-attention and attention to the other stream
     crossing: Literal["every", "last"] = "every"  # layer whose attention to the other stream counts; see Fidelity
-    heads: int = 2
+    heads: Positive = 2
     dim: int = 172  # width of tokens and embeddings; features are padded to it
     time_dim: int = 100  # cosines per age
     rates: Literal["learned", "fixed"] = "learned"  # of the cosines; see Fidelity
-    dropout: float = 0.1
-
-    def __post_init__(self) -> None:
-        at_least(self, layers=1)  # streams meet in one
-
-
-def _published() -> dict[str, dict[str, Any]]:
-    groups = {
-        0.3: "USLegis",
-        0.2: "CanParl",
-        0.1: "wikipedia reddit mooc lastfm myket enron Flights",
-        0.0: "SocialEvo uci UNtrade UNvote Contacts",
-    }
-    settings = by_dataset("dropout", groups)
-    for name in ("reddit", "CanParl", "USLegis", "UNtrade", "UNvote"):
-        settings[name]["sampling"] = "uniform"
-    return settings
+    dropout: Chance = 0.1
 
 
 class TCL(PairEncoder):
     """Two transformer streams with attention across; keeps no state."""
 
     Config = TCLConfig
-    paper: ClassVar[str] = "Wang et al., 2021"
-    reads: ClassVar[str] = "recent links of both endpoints, each beside the other's"
-    cost: ClassVar[str] = "k links, 2 x 2 attention layers over both"
-    published: ClassVar[Mapping[str, Mapping[str, Any]]] = _published()
-    small: ClassVar[Mapping[str, Any]] = {"neighbors": 5, "dim": 16, "time_dim": 8, "dropout": 0.0}
+    card = ModelCard(
+        paper="Wang et al., 2021",
+        reads="recent links of both endpoints, each beside the other's",
+        cost="k links, 2 x 2 attention layers over both",
+        small={"neighbors": 5, "dim": 16, "time_dim": 8, "dropout": 0.0},
+    )
 
     def __init__(self, config: TCLConfig, graph: GraphSpec) -> None:
         dim = max(config.dim, graph.edge_dim, graph.node_dim)

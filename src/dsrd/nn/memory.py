@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import torch
@@ -16,10 +17,12 @@ from torch import Tensor, nn
 
 from dsrd.events import Events
 from dsrd.history.past import Past, Sampling
-from dsrd.nn.attention import Merge, TemporalAttention
+from dsrd.nn.attention import StackedAttention, attention_layers
 from dsrd.nn.linear import BlockLinear
 from dsrd.state import State
 
+Start = Callable[[Tensor], Tensor]
+"""Vectors of nodes.  # [n] -> [n, dim]"""
 LastMessage = Literal["time", "role"]
 """Which of a node's messages in a batch is kept: the last in time, or in the public code's list of roles."""
 
@@ -152,45 +155,14 @@ class MemoryAttention(nn.Module):
         attend_padding: bool,
     ) -> None:
         super().__init__()
-        self.neighbors, self.sampling, self.layers = neighbors, sampling, layers
-        self.attention = nn.ModuleList(
-            TemporalAttention(dim, dim, time_dim, heads, dropout, attend_padding) for _ in range(layers)
-        )
-        self.merge = nn.ModuleList(Merge([dim + time_dim, dim], dim, dim) for _ in range(layers))
+        self.dim, self.neighbors, self.sampling = dim, neighbors, sampling
+        self.attention, self.merge = attention_layers(dim, time_dim, layers, heads, dropout, attend_padding)
 
-    def forward(
-        self, node: Tensor, time: Tensor, past: Past, start: Callable[[Tensor], Tensor], clock: nn.Module
-    ) -> Tensor:
-        """`start(node)` is what a node is before any layer; `clock` encodes ages.  # [Q] -> [Q, dim]"""
-        return self._embed(node, time, past, start, clock, self.layers)
-
-    def _embed(
-        self,
-        node: Tensor,
-        time: Tensor,
-        past: Past,
-        start: Callable[[Tensor], Tensor],
-        clock: nn.Module,
-        layer: int,
-    ) -> Tensor:
-        if layer == 0:
-            return start(node)
-        links = past.sample(self.sampling, node, time, self.neighbors)
-        shape = links.node.shape  # [Q, k]
-        if layer == 1:
-            # one read of the memory for the nodes and all their neighbours: a neighbour of many is read once
-            both = start(torch.cat([node, links.node.reshape(-1)]))
-            own, there = both[: len(node)], both[len(node) :].view(*shape, both.shape[-1])
-            first = own
-        else:
-            own = self._embed(node, time, past, start, clock, layer - 1)
-            before = self._embed(links.node.reshape(-1), links.time.reshape(-1), past, start, clock, layer - 1)
-            there = before.view(*shape, before.shape[-1])
-            first = start(node)
-        now, age = clock(torch.zeros_like(time)), clock(time.unsqueeze(1) - links.time)
-        read = self.attention[layer - 1](own, now, there, age, past.edge_x(links.event), links.mask)
-        embedded: Tensor = self.merge[layer - 1](read, first)
-        return embedded
+    def forward(self, node: Tensor, time: Tensor, past: Past, start: Start, clock: nn.Module) -> Tensor:
+        """`start(node)` is a node's vector before any layer; `clock` encodes ages.  # [Q] -> [Q, dim]"""
+        neighbors = partial(past.sample, self.sampling, k=self.neighbors)
+        embed = StackedAttention(self.dim, self.attention, self.merge, clock, start, neighbors, past.edge_x)
+        return embed(node, time)
 
 
 def last_messages(src: Tensor, dst: Tensor, by: LastMessage) -> tuple[Tensor, Tensor, Tensor]:

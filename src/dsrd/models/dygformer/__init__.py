@@ -26,9 +26,8 @@ Fidelity
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -36,8 +35,11 @@ from torch import Tensor, nn
 from dsrd.errors import DsrdError
 from dsrd.events import NULL, Query, as_tensor
 from dsrd.history.past import Past
-from dsrd.models.base import GraphSpec, PairEncoder, at_least, by_dataset, distinct
+from dsrd.models.base import GraphSpec, PairEncoder
+from dsrd.models.card import ModelCard
 from dsrd.models.dygformer.cooccurrence import appearances
+from dsrd.models.ranges import Chance, Positive
+from dsrd.nn.distinct import distinct
 from dsrd.nn.linear import BlockLinear
 from dsrd.nn.time import CosineTime
 from dsrd.nn.transformer import Layout, PreNormBlock, spans
@@ -49,40 +51,20 @@ CHANNELS = 4  # node, edge, time, shared partners
 class DyGFormerConfig:
     length: int = 32  # entries read per endpoint, itself included
     patch: int = 1  # entries per token
-    layers: int = 2
-    heads: int = 2
+    layers: Positive = 2
+    heads: Positive = 2
     channel_dim: int = 50  # width of each of the four channels
     dim: int = 172  # width of embeddings; features are padded to it
     time_dim: int = 100  # cosines per age
     padding: Literal["none", "call"] = "none"  # see Fidelity
-    dropout: float = 0.1
+    dropout: Chance = 0.1
 
-    def __post_init__(self) -> None:
-        at_least(self, layers=1)
+    def check(self) -> None:
         if self.length < 2 or self.patch < 1 or self.length % self.patch:
             raise DsrdError(
-                f"length={self.length}, patch={self.patch}: give a length of 2 or more that the patch divides"
+                f"model.length={self.length}, model.patch={self.patch}: "
+                "give a length of 2 or more that the patch divides"
             )
-
-
-def _published() -> dict[str, dict[str, Any]]:
-    groups = {
-        0.2: "reddit UNvote",
-        0.1: "wikipedia mooc lastfm myket SocialEvo uci Flights CanParl",
-        0.0: "enron USLegis UNtrade Contacts",
-    }
-    lengths = {
-        (64, 2): "reddit",
-        (128, 4): "UNvote",
-        (256, 8): "mooc enron Flights USLegis UNtrade",
-        (512, 16): "lastfm",
-        (2048, 64): "CanParl",
-    }
-    settings = by_dataset("dropout", groups)
-    for (length, patch), names in lengths.items():
-        for name in names.split():
-            settings[name] |= {"length": length, "patch": patch}
-    return settings
 
 
 @dataclass(frozen=True)
@@ -99,18 +81,19 @@ class DyGFormer(PairEncoder):
     """Both histories through one transformer, with counts of shared partners; keeps no state."""
 
     Config = DyGFormerConfig
-    paper: ClassVar[str] = "Yu et al., NeurIPS 2023"
-    reads: ClassVar[str] = "recent links of both endpoints, and whom they share"
-    cost: ClassVar[str] = "long histories, 2 transformer layers over both"
-    published: ClassVar[Mapping[str, Mapping[str, Any]]] = _published()
-    small: ClassVar[Mapping[str, Any]] = {
-        "length": 6,
-        "patch": 2,
-        "channel_dim": 4,
-        "dim": 16,
-        "time_dim": 8,
-        "dropout": 0.0,
-    }
+    card = ModelCard(
+        paper="Yu et al., NeurIPS 2023",
+        reads="recent links of both endpoints, and whom they share",
+        cost="long histories, 2 transformer layers over both",
+        small={
+            "length": 6,
+            "patch": 2,
+            "channel_dim": 4,
+            "dim": 16,
+            "time_dim": 8,
+            "dropout": 0.0,
+        },
+    )
 
     def __init__(self, config: DyGFormerConfig, graph: GraphSpec) -> None:
         dim, channel = max(config.dim, graph.edge_dim, graph.node_dim), config.channel_dim

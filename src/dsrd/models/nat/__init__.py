@@ -35,9 +35,8 @@ Fidelity
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -48,11 +47,12 @@ from dsrd.compiled import compiled
 from dsrd.events import NULL, Events, Query, as_tensor
 from dsrd.history.index import mixed, unit
 from dsrd.history.past import Past
-from dsrd.models.base import GraphSpec, TemporalModel, by_dataset
+from dsrd.models.base import GraphSpec, TemporalModel
+from dsrd.models.card import ModelCard
 from dsrd.models.nat.dropped_sum import dropped_sum
-from dsrd.nn.attention import Merge
+from dsrd.models.ranges import Chance, Positive
 from dsrd.nn.dropout import Dropout
-from dsrd.nn.linear import BlockLinear
+from dsrd.nn.linear import BlockLinear, Merge
 from dsrd.nn.memory import GRU, LastMessage, last_messages
 from dsrd.nn.time import CosineTime
 
@@ -70,26 +70,13 @@ class NATConfig:
     dim: int = 172  # width of what a node remembers; features are padded to it
     time_dim: int = 100
     place_dim: int = 16  # width of the learned vector per combination of hops
-    heads: int = 2
+    heads: Positive = 2
     replace: float = 0.9  # chance that a slot with another key gives way
     seed: int = 0  # of slots and chances
     hashing: Literal["mixed", "quadratic"] = "mixed"  # see Fidelity
     last_message: LastMessage = "time"  # see Fidelity
     time_zero_is_empty: bool = False  # see Fidelity
-    dropout: float = 0.1
-
-
-def _published() -> dict[str, dict[str, Any]]:
-    groups = {
-        4: "wikipedia CanParl SocialEvo mooc lastfm UNvote",
-        8: "uci enron UNtrade",
-        16: "USLegis reddit Flights Contacts",
-    }
-    settings = by_dataset("slot_dim", groups)
-    for name in settings:
-        small = name in ("uci", "CanParl", "UNtrade")
-        settings[name] |= {"near": 32, "far": 16} if small else {"near": 64, "far": 32}
-    return settings
+    dropout: Chance = 0.1
 
 
 class Slots(NamedTuple):
@@ -107,19 +94,20 @@ class NAT(TemporalModel):
     """Neighbour dictionaries of both endpoints, joined key by key."""
 
     Config = NATConfig
-    paper: ClassVar[str] = "Luo & Li, LoG 2022"
-    reads: ClassVar[str] = "memory and neighbour caches of each endpoint, joined"
-    cost: ClassVar[str] = "caches of fixed size, no links searched"
-    published: ClassVar[Mapping[str, Mapping[str, Any]]] = _published()
-    small: ClassVar[Mapping[str, Any]] = {
-        "near": 8,
-        "far": 6,
-        "slot_dim": 4,
-        "dim": 16,
-        "time_dim": 8,
-        "place_dim": 6,
-        "dropout": 0.0,
-    }
+    card = ModelCard(
+        paper="Luo & Li, LoG 2022",
+        reads="memory and neighbour caches of each endpoint, joined",
+        cost="caches of fixed size, no links searched",
+        small={
+            "near": 8,
+            "far": 6,
+            "slot_dim": 4,
+            "dim": 16,
+            "time_dim": 8,
+            "place_dim": 6,
+            "dropout": 0.0,
+        },
+    )
 
     def __init__(self, config: NATConfig, graph: GraphSpec) -> None:
         super().__init__(config, graph)

@@ -34,10 +34,9 @@ Fidelity
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -47,21 +46,23 @@ from torch import Tensor, nn
 from dsrd.compiled import vectorised
 from dsrd.events import NULL, Events, Query, as_tensor
 from dsrd.history.past import Past
-from dsrd.models.base import GraphSpec, PairEncoder, at_least, by_dataset, distinct
+from dsrd.models.base import GraphSpec, PairEncoder
+from dsrd.models.card import ModelCard
 from dsrd.models.pint import walk_counts
+from dsrd.models.ranges import Positive
+from dsrd.nn.distinct import distinct
 from dsrd.nn.linear import BlockLinear
 from dsrd.nn.memory import GRU, LastMessage, MessageMemory
 from dsrd.nn.time import CosineTime
 
 ROWS = ("walk_start", "walk_length", "walk_room")
 FIELDS = (*ROWS, "walk_node", "walk_count", "walk_used")  # in the order of `walk_counts`
-DAY = 86_400.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class PINTConfig:
     neighbors: int = 20  # most recent interactions read per node and layer
-    layers: int = 2  # sums over neighbours, one upon the other
+    layers: Positive = 2  # sums over neighbours, one upon the other
     hops: int = 3  # longest walk that is counted
     beta: float = 1e-5  # how fast a neighbour fades, per second
     step: float = 0.0  # seconds between snapshots, if times are to be scaled; see Fidelity
@@ -69,25 +70,6 @@ class PINTConfig:
     time_dim: int = 100  # cosines in mail
     positions: Literal["walks", "published"] = "walks"  # see Fidelity
     last_message: LastMessage = "time"  # see Fidelity
-
-    def __post_init__(self) -> None:
-        at_least(self, layers=1)
-
-
-def _published() -> dict[str, dict[str, Any]]:
-    groups = {
-        1e-4: "wikipedia lastfm mooc SocialEvo Contacts",
-        1e-5: "reddit myket enron uci",
-        1e-6: "CanParl UNtrade Flights",
-        1e-7: "USLegis UNvote",
-    }
-    settings = by_dataset("beta", groups)
-    steps = {DAY: "Flights", 365 * DAY: "CanParl USLegis UNtrade UNvote", 300.0: "Contacts"}
-    for name, values in by_dataset("step", steps).items():
-        settings[name] |= values
-    settings["mooc"]["neighbors"] = 10
-    settings["UNvote"]["layers"] = 1
-    return settings
 
 
 class Seconds(nn.Module):
@@ -233,11 +215,12 @@ class PINT(PairEncoder):
     """Memory, injective sums, relative positions."""
 
     Config = PINTConfig
-    paper: ClassVar[str] = "Souza et al., NeurIPS 2022"
-    reads: ClassVar[str] = "memory and recent neighbours, placed by walks to both endpoints"
-    cost: ClassVar[str] = "k + k^2 links in 2 layers, walk counts of each"
-    published: ClassVar[Mapping[str, Mapping[str, Any]]] = _published()
-    small: ClassVar[Mapping[str, Any]] = {"neighbors": 4, "dim": 16, "time_dim": 8}
+    card = ModelCard(
+        paper="Souza et al., NeurIPS 2022",
+        reads="memory and recent neighbours, placed by walks to both endpoints",
+        cost="k + k^2 links in 2 layers, walk counts of each",
+        small={"neighbors": 4, "dim": 16, "time_dim": 8},
+    )
 
     def __init__(self, config: PINTConfig, graph: GraphSpec) -> None:
         dim = max(config.dim, graph.edge_dim, graph.node_dim)

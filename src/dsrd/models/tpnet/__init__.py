@@ -29,10 +29,9 @@ Fidelity
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -41,14 +40,13 @@ from torch import Tensor, nn
 
 from dsrd.events import Events, Neighbors, Query, as_tensor
 from dsrd.history.past import Past, Sampling
-from dsrd.models.base import GraphSpec, TemporalModel, at_least, beside_nobody, by_dataset
+from dsrd.models.base import GraphSpec, TemporalModel, with_null_partner
+from dsrd.models.card import ModelCard
+from dsrd.models.ranges import Chance, Positive
 from dsrd.models.tpnet import projections
-from dsrd.nn.heads import MergeHead
-from dsrd.nn.linear import BlockLinear
+from dsrd.nn.linear import BlockLinear, Merge
 from dsrd.nn.mixer import MixerBlock
 from dsrd.nn.time import CosineTime
-
-DAY = 86400.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,57 +57,31 @@ class TPNetConfig:
     clock: float = 0.0  # units per distinct time, if times are to be replaced by ranks; see Fidelity
     neighbors: int = 20  # links read per node
     sampling: Sampling = "recent"  # which links
-    layers: int = 2  # mixer blocks
+    layers: Positive = 2  # mixer blocks
     dim: int = 172  # width of tokens and embeddings; features are padded to it
     time_dim: int = 100  # cosines per age
     mask_padding: bool = True  # see Fidelity
-    dropout: float = 0.1
-
-    def __post_init__(self) -> None:
-        at_least(self, layers=1)
-
-
-def _published() -> dict[str, dict[str, Any]]:
-    decays = {
-        1e-4: "Contacts",
-        1e-5: "UNvote CanParl mooc",
-        1e-6: "wikipedia reddit enron SocialEvo Flights USLegis",
-        1e-7: "lastfm uci UNtrade",
-    }
-    widths = {
-        75: "SocialEvo",
-        110: "uci CanParl USLegis",
-        120: "wikipedia enron",
-        130: "mooc UNtrade",
-        140: "reddit lastfm myket UNvote",
-        150: "Flights Contacts",
-    }
-    clocks = {DAY: "Flights", 365 * DAY: "CanParl USLegis UNtrade UNvote", 300.0: "Contacts"}
-    settings = by_dataset("code_dim", widths)
-    for more in (by_dataset("decay", decays), by_dataset("clock", clocks)):
-        for name, values in more.items():
-            settings[name] |= values
-    settings["CanParl"]["sampling"] = "uniform"
-    return settings
+    dropout: Chance = 0.1
 
 
 class TPNet(TemporalModel):
     """Walk projections as state; recent links, seen from both endpoints, through an MLP-mixer."""
 
     Config = TPNetConfig
-    paper: ClassVar[str] = "Lu et al., NeurIPS 2024"
-    reads: ClassVar[str] = "walk state of the pair and of recent partners"
-    cost: ClassVar[str] = "k links, walk states of each, 2 mixer blocks"
-    published: ClassVar[Mapping[str, Mapping[str, Any]]] = _published()
-    small: ClassVar[Mapping[str, Any]] = {
-        "steps": 2,
-        "code_dim": 16,
-        "decay": 1e-5,
-        "neighbors": 5,
-        "dim": 16,
-        "time_dim": 8,
-        "dropout": 0.0,
-    }
+    card = ModelCard(
+        paper="Lu et al., NeurIPS 2024",
+        reads="walk state of the pair and of recent partners",
+        cost="k links, walk states of each, 2 mixer blocks",
+        small={
+            "steps": 2,
+            "code_dim": 16,
+            "decay": 1e-5,
+            "neighbors": 5,
+            "dim": 16,
+            "time_dim": 8,
+            "dropout": 0.0,
+        },
+    )
 
     def __init__(self, config: TPNetConfig, graph: GraphSpec) -> None:
         super().__init__(config, graph)
@@ -122,7 +94,7 @@ class TPNet(TemporalModel):
         self.mixers = nn.ModuleList(
             MixerBlock(config.neighbors, dim, dropout=config.dropout) for _ in range(config.layers)
         )
-        self.head = MergeHead(2 * dim, width, hidden_dim=dim)
+        self.head = Merge([2 * dim, width], dim, 1)
         declare = partial(self.state.declare, compiled=True)
         declare("walks", partial(_at_rest, config.steps, config.code_dim), per_node=True)
         declare("last", lambda rows: torch.zeros(rows, dtype=torch.float64), per_node=True)
@@ -131,12 +103,12 @@ class TPNet(TemporalModel):
 
     def score(self, query: Query, past: Past, head: str = "") -> Tensor:
         src, dst, relation = self._ends(query, past)
-        logits: Tensor = self.head(torch.cat([src, dst], dim=-1), relation)
-        return logits
+        logits: Tensor = self.head(torch.cat([src, dst], dim=-1), relation)  # [Q, 1]
+        return logits.squeeze(-1)
 
     def embed(self, node: Tensor, time: Tensor, past: Past) -> Tensor:
         """The node's links, seen from itself and from nobody."""
-        return self._ends(beside_nobody(node, time), past)[0]
+        return self._ends(with_null_partner(node, time), past)[0]
 
     def _ends(self, query: Query, past: Past) -> tuple[Tensor, Tensor, Tensor]:
         """Either end, and what their walks say of each other.  # [Q, dim] twice, [Q, width]"""

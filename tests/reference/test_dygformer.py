@@ -119,5 +119,5 @@ def test_appearances_are_counted() -> None:
 
 
 def test_lengths_that_patches_do_not_fill_are_refused() -> None:
-    with pytest.raises(DsrdError, match="length=7, patch=2"):
+    with pytest.raises(DsrdError, match=r"model\.length=7, model\.patch=2: give a length"):
         build("dygformer", stream(), length=7)

@@ -136,4 +136,4 @@ def test_ranks_of_times_know_only_the_past() -> None:
     whole, growing = Past(data.events), Live()
     for batch in data.events.batches(5):
         growing.append(batch)
-        assert torch.equal(model._clock(batch.time, growing), other._ticks(batch.time, whole))
+        assert torch.equal(model._clock(batch.time, growing), other._clock(batch.time, whole))

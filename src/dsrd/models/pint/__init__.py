@@ -37,10 +37,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dsrd.events import NULL, Events, Query, as_tensor
@@ -55,6 +56,9 @@ from dsrd.nn.distinct import distinct
 from dsrd.nn.linear import BlockLinear
 from dsrd.nn.memory import GRU, LastMessage, MessageMemory
 from dsrd.nn.time import CosineTime
+
+WALK_FIELDS = ("walk_start", "walk_length", "walk_room", "walk_node", "walk_count", "walk_used")
+"""The fields of the state that make up a `WalkTable`, in its order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,7 +165,7 @@ class PINT(PairEncoder):
         self.layers = nn.ModuleList(Aggregate(dim, config.hops + 1) for _ in range(config.layers))
         if config.positions == "walks":
             declare = partial(self.state.declare, compiled=True)
-            for name in ("walk_start", "walk_length", "walk_room"):
+            for name in WALK_FIELDS[:3]:
                 declare(name, lambda rows: torch.zeros(rows, dtype=torch.int64), per_node=True)
             declare("walk_node", lambda _: torch.zeros(64, dtype=torch.int32))
             declare("walk_count", lambda _: torch.zeros(64, config.hops))
@@ -226,7 +230,7 @@ class PINT(PairEncoder):
         return count / (count.sum(dim=1, keepdim=True) + 1e-4)
 
     def _walk_table(self) -> WalkTable:
-        return WalkTable(*(self.state[f"walk_{name}"].numpy() for name in WalkTable._fields))
+        return WalkTable(*(self.state[name].numpy() for name in WALK_FIELDS))
 
     def observe(self, events: Events, past: Past) -> None:
         if not len(events):
@@ -234,6 +238,6 @@ class PINT(PairEncoder):
         self.memory.exchange(self.state, events, past, self.config.last_message, self.time)
         if self.config.positions == "walks":
             src, dst = (self.state.rows_for(end).cpu().numpy() for end in (events.src, events.dst))
-            table = walk_counts.observe(self._walk_table(), src, dst)
-            for name, array in zip(WalkTable._fields, table, strict=True):
-                self.state[f"walk_{name}"] = as_tensor(array)
+            table: tuple[NDArray[Any], ...] = walk_counts.observe(self._walk_table(), src, dst)
+            for name, array in zip(WALK_FIELDS, table, strict=True):
+                self.state[name] = as_tensor(array)

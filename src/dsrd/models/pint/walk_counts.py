@@ -4,7 +4,7 @@
 
 An event (u, v) adds every walk that v had before it, one step longer, to u, and the same the other way round. The
 row of u lists the nodes that u reaches, by id, with n_1 .. n_K of each; n_0 is 1 for u itself and not stored.
-Rows live in a pool: a row that outgrows its room moves to the pool's end, and a full pool is copied to a larger one.
+Rows live in a pool: a row that outgrows its room moves to the pool's end; a full pool is copied to a larger one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class WalkTable(NamedTuple):
     length: Ints  # [N] entries in the row
     room: Ints  # [N] entries the row may have before it must move
     node: Ids  # [P] pool: node that is reached
-    count: Counts  # [P, K] pool: walks of 1 .. K steps to it
+    walks: Counts  # [P, K] pool: walks of 1 .. K steps to it
     used: Ints  # [1] entries of the pool that belong to some row
 
 
@@ -39,7 +39,7 @@ class Row(NamedTuple):
     """A row outside the pool."""
 
     node: Ids  # [n]
-    count: Counts  # [n, K]
+    walks: Counts  # [n, K]
 
 
 @compiled
@@ -57,7 +57,7 @@ def first_not_below(reached: Ids, low: int, high: int, node: int) -> int:
 @compiled
 def row_after_event(table: WalkTable, u: int, v: int) -> Row:
     """The row of u after an event with v: its walks so far, and those of v one step longer."""
-    reached, counts = table.node, table.count
+    reached, counts = table.node, table.walks
     steps = counts.shape[1]
     most = table.length[u] + table.length[v] + 1
     node, count = np.empty(most, np.int32), np.empty((most, steps), np.float32)
@@ -99,11 +99,11 @@ def repacked(table: WalkTable, more: int) -> WalkTable:
         room[u] = length[u] + length[u] // 4 if length[u] else 0
         total += room[u]
     size = total + total // 2 + more + MIN_ROOM
-    node, count = np.zeros(size, table.node.dtype), np.zeros((size, table.count.shape[1]), table.count.dtype)
+    node, count = np.zeros(size, table.node.dtype), np.zeros((size, table.walks.shape[1]), table.walks.dtype)
     end = 0
     for u in range(len(start)):
         node[end : end + length[u]] = table.node[start[u] : start[u] + length[u]]
-        count[end : end + length[u]] = table.count[start[u] : start[u] + length[u]]
+        count[end : end + length[u]] = table.walks[start[u] : start[u] + length[u]]
         start[u] = end
         end += room[u]
     table.used[0] = end
@@ -123,7 +123,7 @@ def with_row(table: WalkTable, u: int, row: Row) -> WalkTable:
         table.used[0] += room
     start = table.start[u]
     table.node[start : start + size] = row.node
-    table.count[start : start + size] = row.count
+    table.walks[start : start + size] = row.walks
     table.length[u] = size
     return table
 
@@ -153,4 +153,4 @@ def read(table: WalkTable, root: Ints, node: Ints, out: Counts) -> None:
         stop = table.start[u] + table.length[u]
         entry = first_not_below(table.node, table.start[u], stop, x)
         if entry < stop and table.node[entry] == x:
-            out[q, 1:] = table.count[entry]
+            out[q, 1:] = table.walks[entry]

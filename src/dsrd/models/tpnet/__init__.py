@@ -13,8 +13,8 @@ For a pair (u, v) at time t, and each of the k most recent links (w, e, age) of 
 Fidelity
 --------
 * Missing links are zero tokens, mixed and averaged like the others, as the public code intends. That code computes
-  the masked tokens and then discards them. `mask_padding=false` does the same: a missing link is then a link with the
-  null node whose age is the clock itself.
+  the masked tokens and then discards them. `mask_padding=false` does the same: a missing link is then a link with
+  the null node, whose age is the clock itself.
 * State is read as of the last observed event, not as of the query's time, and events of one batch do not see each
   other: as published. So the time a pair has waited since the last event has no effect.
 * P0 is a hash of the node's id: it needs no seed and is the same after every reset. The public code draws it anew

@@ -16,7 +16,7 @@ Fidelity
 --------
 * Walks are counted event by event, exactly, for the pairs that a walk connects (`walk_counts`), and a reset clears
   them. The public code behind the published rows keeps a matrix of all pairs and shifts walk counts the wrong way:
-  what it adds to n_k is the partner's n_{k+1}, zero from the start. So its matrix only ever contains n_0, "x is the
+  what it adds to n_k is the partner's n_{k+1}, zero from the start. So its matrix only ever holds n_0, "x is the
   root itself", and that it is never reset changes nothing. `positions="published"` is that: r(a, x) =
   (1 / 1.0001, 0, 0, ..) if a = x, else zero; no walks are kept.
 * With its shift corrected, the public code would count the walks of a whole batch from the matrix before it. Here

@@ -32,7 +32,8 @@ from dsrd.files import append_line
 from dsrd.history.past import Past
 from dsrd.machine import load_average, peak_rss_mb, versions
 from dsrd.negatives.sampling import draw_negatives
-from dsrd.synthetic.drawing import SynthConfig, synth
+from dsrd.synthetic.drawing import synth
+from dsrd.synthetic.settings import SynthConfig
 
 Figures = dict[str, Any]
 

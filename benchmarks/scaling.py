@@ -31,7 +31,8 @@ from dsrd.history.past import Past
 from dsrd.machine import load_average, peak_rss_mb, versions
 from dsrd.models import DEFAULT, GraphSpec, TemporalModel, create, model_class
 from dsrd.negatives.sampling import TrainingNegatives
-from dsrd.synthetic.drawing import SynthConfig, synth
+from dsrd.synthetic.drawing import synth
+from dsrd.synthetic.settings import SynthConfig
 from dsrd.train.loop import backward_in_chunks
 
 Figures = dict[str, Any]

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from dsrd.models import GraphSpec, ModelCard, NodeEncoder, State, TemporalModel, create
     from dsrd.models import names as model_names
     from dsrd.negatives.sampling import draw_negatives
-    from dsrd.synthetic.drawing import SynthConfig, synth
+    from dsrd.synthetic.drawing import synth
+    from dsrd.synthetic.settings import SynthConfig
     from dsrd.train.trainer import Fit
 
 __version__ = "0.1.0"
@@ -90,7 +91,7 @@ _HOME = {
     "Results": "estimator.results:Results",
     "RunConfig": "config:RunConfig",
     "State": "state:State",
-    "SynthConfig": "synthetic.drawing:SynthConfig",
+    "SynthConfig": "synthetic.settings:SynthConfig",
     "Table": "estimator.tables:Table",
     "Task": "evaluate.task:Task",
     "TemporalModel": "models:TemporalModel",

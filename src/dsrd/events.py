@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,6 +26,15 @@ def as_tensor(array: NDArray[Any]) -> Tensor:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(np.ascontiguousarray(array))
+
+
+class EventArrays(NamedTuple):
+    """The columns of `Events` for numpy and compiled code."""
+
+    src: NDArray[np.int64]  # [E]
+    dst: NDArray[np.int64]  # [E]
+    time: NDArray[np.float64]  # [E]
+    id: NDArray[np.int64]  # [E]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +100,9 @@ class Events:
         _check(src_, dst_, time_, id_)
         return cls(as_tensor(src_), as_tensor(dst_), as_tensor(time_), as_tensor(id_))
 
-    def numpy(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
-        """(src, dst, time, id) as arrays over the same memory."""
-        return self.src.numpy(), self.dst.numpy(), self.time.numpy(), self.id.numpy()
+    def numpy(self) -> EventArrays:
+        """The columns as arrays over the same memory."""
+        return EventArrays(self.src.numpy(), self.dst.numpy(), self.time.numpy(), self.id.numpy())
 
     def to(self, device: torch.device | str) -> Events:
         return Events(self.src.to(device), self.dst.to(device), self.time.to(device), self.id.to(device))

@@ -13,7 +13,7 @@ from torch.func import functional_call
 
 from dsrd.data.dataset import Dataset
 from dsrd.events import Query
-from dsrd.history import index as index_kernels
+from dsrd.hashing import hashed_uniform
 from dsrd.history.past import Past
 
 Step = tuple[int, int, float]  # node, event, time
@@ -41,7 +41,7 @@ def published_branches(past: Past, node: int, time: float, k: int, rate: float) 
     weight = np.exp(decayed / decayed.cumsum())
     quantile = weight.cumsum() / weight.sum()
     bits = np.array([time]).view(np.uint64)[0]
-    chances = [index_kernels.unit(np.uint64(past.seed), node, bits, draw) for draw in range(k)]
+    chances = [hashed_uniform(np.uint64(past.seed), node, bits, draw) for draw in range(k)]
     return [entries[place] for place in sorted(int(np.searchsorted(quantile, chance)) for chance in chances)]
 
 
@@ -122,7 +122,7 @@ def embed(model: Any, data: Dataset, past: Past, node: int, partner: int, time: 
     ids=lambda settings: "-".join(map(str, settings.values())),
 )
 def test_cawn(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dsrd.models.cawn.PART", 20)  # several parts, so that their order is tested
+    monkeypatch.setattr("dsrd.models.cawn.walks.WALKS_AT_ONCE", 20)  # several batches: their order is tested
     data = stream()
     model = build("cawn", data, **settings)
     past = Past(data.events, edge_x=data.edge_x.double(), node_x=data.node_x.double(), seed=3)

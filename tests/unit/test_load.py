@@ -19,7 +19,8 @@ from dsrd.data.arrow import held_extent, is_dataset, read_dataset, write_dataset
 from dsrd.data.dataset import Dataset, Names
 from dsrd.data.read import load, load_with
 from dsrd.errors import DsrdError
-from dsrd.synthetic.drawing import SynthConfig, synth
+from dsrd.synthetic.drawing import synth
+from dsrd.synthetic.settings import SynthConfig
 
 
 @pytest.fixture

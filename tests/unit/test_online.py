@@ -19,7 +19,8 @@ from dsrd.evaluate.task import Task
 from dsrd.events import Events, Query
 from dsrd.models import GraphSpec, TemporalModel, create, model_class, names
 from dsrd.models.dsrd import DSRD
-from dsrd.synthetic.drawing import SynthConfig, synth
+from dsrd.synthetic.drawing import synth
+from dsrd.synthetic.settings import SynthConfig
 from dsrd.train.trainer import Fit
 
 EMBEDDING = [name for name in names() if model_class(name).embed is not TemporalModel.embed]

@@ -1,8 +1,10 @@
-"""Synthetic streams: their shape, their statistics, and that the oracle tells the truth about them."""
+"""Synthetic streams: their shape, their statistics, and that the oracle's probabilities are true."""
 
 from __future__ import annotations
 
 import doctest
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import replace
 from math import sqrt
@@ -14,11 +16,11 @@ from sklearn.metrics import average_precision_score
 
 from dsrd.data.dataset import Dataset
 from dsrd.errors import DsrdError
-from dsrd.synthetic import drawing as synthetic
-from dsrd.synthetic import oracle
-from dsrd.synthetic.drawing import SynthConfig, law_of, synth
-from dsrd.synthetic.law import FRIENDS, PARTNERS, friend, is_bursty, slot_of
+from dsrd.synthetic import drawing, oracle, settings
+from dsrd.synthetic.drawing import synth
+from dsrd.synthetic.law import FRIENDS, PARTNERS, friend, is_bursty, law_of, slot_of
 from dsrd.synthetic.oracle import true_probability
+from dsrd.synthetic.settings import SynthConfig
 
 MODES = {
     "continuous": {},
@@ -35,6 +37,12 @@ def arrays(data: Dataset) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray
 
 
 # --- Shape -------------------------------------------------------------------------------------------------------
+
+
+def test_settings_load_without_numba():
+    script = "import sys, dsrd.synthetic.settings; print('numba' in sys.modules, 'torch' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == ["False", "False"]
 
 
 @every_mode
@@ -62,7 +70,7 @@ def test_snapshot_times_are_the_numbers_of_the_snapshots():
     assert np.array_equal(np.unique(time), np.arange(30))
 
 
-def test_days_have_a_rhythm():
+def test_evenings_are_busier_than_nights():
     _, _, time = arrays(synth(SynthConfig()))
     hour = (time / 3600 % 24).astype(int)
     assert np.isin(hour, [18, 19, 20]).sum() > 4 * np.isin(hour, [2, 3, 4]).sum()
@@ -70,7 +78,7 @@ def test_days_have_a_rhythm():
 
 @every_mode
 @pytest.mark.parametrize("nodes", [0, 10, 1000])
-def test_every_node_arrives_in_the_order_of_its_number(mode, nodes):
+def test_nodes_arrive_in_the_order_of_their_ids(mode, nodes):
     config = SynthConfig(events=1000, nodes=nodes, **mode)
     src, dst, _ = arrays(synth(config))
     ends = [src, dst] if config.bipartite else [np.stack([src, dst], axis=1).ravel()]
@@ -84,7 +92,7 @@ def test_every_node_arrives_in_the_order_of_its_number(mode, nodes):
     assert (src != dst).all()
 
 
-def test_labels_and_features_tell_bursts():
+def test_labels_mark_bursts_and_features_differ_in_them():
     data = synth(SynthConfig(edge_dim=8))
     assert data.label is not None
     burst = data.label.numpy() == 1  # [E]
@@ -94,7 +102,7 @@ def test_labels_and_features_tell_bursts():
 
 
 @pytest.mark.parametrize(
-    ("field", "settings"),
+    ("field", "options"),
     [
         ("events", {"events": 99}),
         ("events", {"events": 1e4}),
@@ -113,9 +121,9 @@ def test_labels_and_features_tell_bursts():
         ("burst", {"burst": 0.5, "gradual": 0.4, "closure": 0.2}),
     ],
 )
-def test_bad_settings_are_named(field, settings):
+def test_a_bad_setting_is_named_in_the_error(field, options):
     with pytest.raises(DsrdError, match=rf"^synth: {field} is .*; \S.*$"):
-        SynthConfig(**settings)
+        SynthConfig(**options)
 
 
 # --- Truth -------------------------------------------------------------------------------------------------------
@@ -127,7 +135,7 @@ class Table:
     def __init__(self, **mode: object) -> None:
         self.config = SynthConfig(events=800, nodes=20, seed=3, **mode)
         self.data = synth(self.config)
-        shape = (800, 22, 22)  # [row, src, dst]: also asks for nobody, and for a node that never arrives
+        shape = (800, 22, 22)  # [row, src, dst]: with node 0, and with a node that never arrives
         row, src, dst = (index.ravel() for index in np.indices(shape))
         truth = true_probability(self.config, self.data.events, row, src, dst)
         self.partner, self.pair = truth.partner.reshape(shape), truth.pair.reshape(shape)
@@ -148,24 +156,24 @@ def test_probabilities_sum_to_one(table):
     np.testing.assert_allclose(table.partner * source[..., None], table.pair, atol=1e-12)
 
 
-def surprise(claimed: NDArray[np.float64], came_true: NDArray[np.bool_]) -> float:
-    """How far off, in sigmas, the claims of about the same size are together; the worst of them."""
-    box = np.digitize(claimed, [1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3])
-    hits, expected = np.bincount(box, came_true), np.bincount(box, claimed)
-    variance = np.bincount(box, claimed * (1 - claimed))
-    enough = variance > 5  # a box with few hits to expect is not normally distributed
-    assert enough.sum() >= 3
-    return float(np.abs((hits - expected)[enough] / np.sqrt(variance[enough])).max())
+def worst_deviation(claimed: NDArray[np.float64], came_true: NDArray[np.bool_]) -> float:
+    """Group claims of similar size; the largest deviation of a group's hits from its claims, in sigmas."""
+    group = np.digitize(claimed, [1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3])
+    hits, expected = np.bincount(group, came_true), np.bincount(group, claimed)
+    variance = np.bincount(group, claimed * (1 - claimed))
+    tested = variance > 5  # a group with few expected hits is not normally distributed
+    assert tested.sum() >= 3
+    return float(np.abs((hits - expected)[tested] / np.sqrt(variance[tested])).max())
 
 
-def test_events_are_as_likely_as_they_claim(table):
+def test_events_occur_as_often_as_their_probability_says(table):
     met = table.came_true.any(axis=2)  # [row, src]
     assert not table.came_true[table.pair == 0].any()
-    assert surprise(table.pair.ravel(), table.came_true.ravel()) < 4
-    assert surprise(table.partner[met].ravel(), table.came_true[met].ravel()) < 4
+    assert worst_deviation(table.pair.ravel(), table.came_true.ravel()) < 4
+    assert worst_deviation(table.partner[met].ravel(), table.came_true[met].ravel()) < 4
 
 
-def test_log_likelihood_is_the_entropy(table):
+def test_log_likelihood_equals_the_entropy_within_four_sigmas(table):
     information = -np.log(table.pair, where=table.pair > 0, out=np.zeros_like(table.pair))
     entropy = (table.pair * information).sum(axis=(1, 2))  # [row]
     variance = (table.pair * information**2).sum(axis=(1, 2)) - entropy**2
@@ -175,40 +183,40 @@ def test_log_likelihood_is_the_entropy(table):
 @every_mode
 @pytest.mark.parametrize("share", ["burst", "gradual", "closure", "explore"])
 def test_the_true_law_explains_the_stream_best(mode, share, monkeypatch):
-    """Calibration with power: an oracle wrong in any one part would prefer a law a little beside its own."""
+    """An oracle that is wrong in one part would find a slightly different law more likely."""
     monkeypatch.setattr(oracle, "_check_stream", lambda *_: None)
     config = SynthConfig(seed=1, **mode)
     events = synth(config).events
 
     def likelihood(factor: float) -> float:
-        beside = replace(config, **{share: factor * getattr(config, share)})
-        return float(np.log(true_probability(beside, events).pair).sum())
+        other = replace(config, **{share: factor * getattr(config, share)})
+        return float(np.log(true_probability(other, events).pair).sum())
 
     assert likelihood(1.0) > max(likelihood(0.8), likelihood(1.25)) + 10
 
 
 class SlowLaw:
-    """What the oracle has to agree with: the law on lists and counters, from scratch for every event."""
+    """The slow twin of the oracle: the law on lists and counters, from scratch for every event."""
 
     def __init__(self, config: SynthConfig, data: Dataset) -> None:
         src, dst, time = (values.tolist() for values in arrays(data))
         self.law, self.events = law_of(config), list(zip(src, dst, strict=True))
         event_by_event = [not config.snapshots or t == time[0] for t in time]
         self.history = [row if event_by_event[row] else time.index(t) for row, t in enumerate(time)]
-        self.kindled: list[bool] = []
+        self.starts_burst: list[bool] = []
         for row, pair in enumerate(self.events):
-            self.kindled.append(is_bursty(self.law, *pair) and pair not in self.burning(row).values())
+            self.starts_burst.append(is_bursty(self.law, *pair) and pair not in self.active_bursts(row).values())
 
-    def burning(self, row: int) -> dict[int, tuple[int, int]]:
-        past = zip(self.events[: self.history[row]], self.kindled, strict=False)
-        return {slot_of(self.law, *pair): pair for pair, kindled in past if kindled}
+    def active_bursts(self, row: int) -> dict[int, tuple[int, int]]:
+        past = zip(self.events[: self.history[row]], self.starts_burst, strict=False)
+        return {slot_of(self.law, *pair): pair for pair, started in past if started}
 
     def sides(self, events: list[tuple[int, int]]) -> tuple[list[int], list[int]]:
         sources, targets = {u for u, _ in events}, {v for _, v in events}
         return (sorted(sources), sorted(targets)) if self.law.bipartite else (sorted(sources | targets),) * 2
 
     def arrivals(self, row: int) -> Counter[tuple[int | None, int | None]]:
-        """Chances of (new source, new target), None where the end is known already."""
+        """Probabilities of (new source, new target), None for an end that has already arrived."""
         sources, targets = (len(side) for side in self.sides(self.events[:row]))
         share = (sqrt(row + 1) - sqrt(row)) / (sqrt(self.law.events) - sqrt(row))
         p, q = min(1, (self.law.sources - sources) * share), min(1, (self.law.targets - targets) * share)
@@ -243,24 +251,24 @@ class SlowLaw:
             walks = longer
         ends.update(walks)
         popular = {v: p for v, p in self.recent(past, 1).items() if v != source}
-        found = Counter({v: p for v, p in ends.items() if v in popular})
-        rest = 1 - sum(found.values())
-        found.update({v: rest * p / sum(popular.values()) for v, p in popular.items()})
-        return found
+        chances = Counter({v: p for v, p in ends.items() if v in popular})
+        rest = 1 - sum(chances.values())
+        chances.update({v: rest * p / sum(popular.values()) for v, p in popular.items()})
+        return chances
 
     def pairs(self, row: int) -> Counter[tuple[int, int]]:
-        """The chance of every pair before event `row`."""
+        """The probability of every pair to be event `row`."""
         past, chances = self.events[: self.history[row]], Counter()
         for (new_source, new_target), chance in self.arrivals(row).items():
-            calm = chance
+            no_burst = chance
             if new_source is None and new_target is None:
-                for pair in self.burning(row).values():
+                for pair in self.active_bursts(row).values():
                     chances[pair] += chance * self.law.burst / self.law.slots
-                    calm -= chance * self.law.burst / self.law.slots
+                    no_burst -= chance * self.law.burst / self.law.slots
             sources = {new_source: 1.0} if new_source else self.recent(past, 0)
             for u, p in sources.items():
                 for v, q in {new_target: 1.0}.items() if new_target else self.targets(past, u).items():
-                    chances[u, v] += calm * p * q
+                    chances[u, v] += no_burst * p * q
         return chances
 
 
@@ -269,7 +277,7 @@ def test_oracle_agrees_with_the_slow_law(mode):
     config = SynthConfig(events=300, nodes=20, seed=11, **mode)
     data = synth(config)
     slow = SlowLaw(config, data)
-    assert slow.burning(299)
+    assert slow.active_bursts(299)
     for row in (0, 1, 2, 5, 20, 90, 150, 299):
         src, dst = (index.ravel() for index in np.indices((22, 22)))
         truth = true_probability(config, data.events, np.full(len(src), row), src, dst)
@@ -278,7 +286,7 @@ def test_oracle_agrees_with_the_slow_law(mode):
         np.testing.assert_allclose(truth.pair, expected, atol=1e-12)
 
 
-def test_questions_come_in_any_order_and_need_only_the_past():
+def test_queries_come_in_any_order_and_need_only_the_past():
     config = SynthConfig(events=1000, snapshots=10)
     events = synth(config).events
     truth = true_probability(config, events)
@@ -289,42 +297,42 @@ def test_questions_come_in_any_order_and_need_only_the_past():
 
 
 @pytest.mark.parametrize(
-    ("problem", "config", "questions"),
+    ("problem", "config", "queries"),
     [
         ("event 2 is not what seed 1 draws", SynthConfig(events=1000, seed=1), ()),
         ("1000 events, but the config draws 500", SynthConfig(events=500), ()),
         ("row is 1000", SynthConfig(events=1000), ([0, 1000],)),
         ("row is -1", SynthConfig(events=1000), ([-1],)),
-        ("one entry per question", SynthConfig(events=1000), ([0, 1], [1])),
+        ("one entry per query", SynthConfig(events=1000), ([0, 1], [1])),
     ],
 )
-def test_bad_questions_are_named(problem, config, questions):
+def test_a_bad_query_is_named_in_the_error(problem, config, queries):
     with pytest.raises(DsrdError, match=problem):
-        true_probability(config, synth(SynthConfig(events=1000)).events, *questions)
+        true_probability(config, synth(SynthConfig(events=1000)).events, *queries)
 
 
 # --- Statistics --------------------------------------------------------------------------------------------------
 
 
 def seen_before(key: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """[E]: whether the key occurred before."""
+    """Whether the key occurred before.  # [E]"""
     seen = np.ones(len(key), dtype=bool)
     seen[np.unique(key, return_index=True)[1]] = False
     return seen
 
 
-@pytest.mark.parametrize("settings", [{}, {"snapshots": 30}, {"events": 100_000}], ids=str)
-def test_the_end_of_the_stream_can_be_predicted_but_not_by_memory_alone(settings):
-    config = SynthConfig(**settings)
+@pytest.mark.parametrize("options", [{}, {"snapshots": 30}, {"events": 100_000}], ids=str)
+def test_the_end_of_the_stream_can_be_predicted_but_not_by_memory_alone(options):
+    config = SynthConfig(**options)
     data = synth(config)
     src, dst, _ = arrays(data)
     row = np.arange(int(0.85 * len(src)), len(src))  # [T]
     wrong = np.random.default_rng(0).integers(1, data.num_nodes, len(row))  # [T]
-    asked = np.tile(row, 2), np.tile(src[row], 2), np.concatenate([dst[row], wrong])
+    queries = np.tile(row, 2), np.tile(src[row], 2), np.concatenate([dst[row], wrong])
     truth = np.repeat([1, 0], len(row))
-    best = average_precision_score(truth, true_probability(config, data.events, *asked).partner)
+    best = average_precision_score(truth, true_probability(config, data.events, *queries).partner)
     met = set(zip(src[: row[0]].tolist(), dst[: row[0]].tolist(), strict=True))
-    memory = [pair in met for pair in zip(*(values.tolist() for values in asked[1:]), strict=True)]
+    memory = [pair in met for pair in zip(*(values.tolist() for values in queries[1:]), strict=True)]
     assert 0.93 < best < 0.99
     assert best > average_precision_score(truth, memory) + 0.15
 
@@ -334,7 +342,7 @@ def test_the_end_of_the_stream_can_be_predicted_but_not_by_memory_alone(settings
     assert 0.03 < 1 - newest[: row[0]].max() / newest.max() < 0.15
 
 
-def test_bursts_are_fast_and_friends_are_not():
+def test_bursts_have_shorter_gaps_than_lifelong_friends():
     data = synth(SynthConfig())
     assert data.label is not None
     src, dst, time = arrays(data)
@@ -347,6 +355,6 @@ def test_bursts_are_fast_and_friends_are_not():
     assert np.median(gaps[False]) > 8 * np.median(gaps[True])
 
 
-@pytest.mark.parametrize("module", [synthetic, oracle])
+@pytest.mark.parametrize("module", [settings, drawing, oracle])
 def test_examples(module):
     assert doctest.testmod(module).failed == 0

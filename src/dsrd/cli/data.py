@@ -237,8 +237,8 @@ def synth(
     Gradual and bursty pairs, triadic closure, a daily rhythm, newcomers; the same seed draws the same stream.
     """
     from dsrd.data.convert import check_target, write
-    from dsrd.synthetic.drawing import SynthConfig
     from dsrd.synthetic.drawing import synth as drawn
+    from dsrd.synthetic.settings import SynthConfig
 
     law = overridden(SynthConfig(), options.settings(set_))
     check_target(out)

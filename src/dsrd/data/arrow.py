@@ -21,6 +21,7 @@ from dsrd.data.dataset import Dataset, Names
 from dsrd.errors import DsrdError
 from dsrd.events import Events, as_tensor
 from dsrd.files import replacing
+from dsrd.synthetic.settings import SynthConfig
 
 EVENTS, NODES = "events.arrow", "nodes.arrow"
 DAMAGED = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, DsrdError)
@@ -93,12 +94,8 @@ def _metadata(dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def _law(settings: dict[str, Any] | None) -> Any:
-    if settings is None:
-        return None
-    from dsrd.synthetic.drawing import SynthConfig  # it brings a compiler along, which files do not need
-
-    return SynthConfig(**settings)
+def _law(settings: dict[str, Any] | None) -> SynthConfig | None:
+    return None if settings is None else SynthConfig(**settings)
 
 
 def _event_columns(dataset: Dataset) -> dict[str, pa.Array]:

@@ -88,7 +88,8 @@ def load_with(
 
 def _drawn(name: str) -> Dataset:
     """The stream of `synth:key=value,key=value`."""
-    from dsrd.synthetic.drawing import SynthConfig, synth  # it brings a compiler along, which files do not need
+    from dsrd.synthetic.drawing import synth  # loads a compiler, which files do not need
+    from dsrd.synthetic.settings import SynthConfig
 
     given: dict[str, str] = {}
     for setting in filter(None, name.partition(":")[2].split(",")):

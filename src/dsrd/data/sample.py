@@ -10,7 +10,8 @@ import numpy as np
 from dsrd.data.dataset import Dataset
 from dsrd.errors import DsrdError
 from dsrd.files import write_text
-from dsrd.synthetic.drawing import SynthConfig, synth
+from dsrd.synthetic.drawing import synth
+from dsrd.synthetic.settings import SynthConfig
 
 LOG, TOMORROW, ASK = "calls.csv", "tomorrow.csv", "ask.csv"
 COLUMNS = ("caller", "callee", "date", "minutes")

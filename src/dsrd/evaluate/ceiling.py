@@ -12,8 +12,8 @@ from dsrd.config import EvaluateConfig
 from dsrd.evaluate.protocol import Protocol
 from dsrd.evaluate.scoring import Drawn, Progress, Scores, draw, measure, silent
 from dsrd.evaluate.task import Task
-from dsrd.synthetic.drawing import SynthConfig
 from dsrd.synthetic.oracle import true_probability
+from dsrd.synthetic.settings import SynthConfig
 
 
 def ceiling(

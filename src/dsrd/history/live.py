@@ -1,4 +1,4 @@
-"""`Live`: a `Past` that grows while events still arrive."""
+"""`Live`: a `Past` to which new events can be appended."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from torch import Tensor
 
 from dsrd.errors import DsrdError
 from dsrd.events import Events
-from dsrd.history import index as index_kernels
+from dsrd.history.index import append
 from dsrd.history.past import Past
 
 
 class Live(Past):
-    """A `Past` that grows: for streams that have not ended. Equal to a `Past` over the same events.
+    """A `Past` to which new events can be appended; gives the same answers as a `Past` over all of them.
 
     >>> import torch
     >>> live = Live()
@@ -31,13 +31,13 @@ class Live(Past):
     ) -> None:
         start = Events.from_numpy([], [], []) if events is None else events
         super().__init__(start, edge_x=edge_x, node_x=node_x, seed=seed)
-        self._capacity = self._index[1].copy()
-        self._used = len(self._index[2])
+        self._capacity = self._index.length.copy()  # [N] room in each node's block
+        self._used = len(self._index.node)  # places of the pool that belong to blocks
         self.now = float(start.time[-1]) if len(start) else -np.inf
         """Time of the newest event; older ones are refused."""
 
     def append(self, events: Events, edge_x: Tensor | None = None) -> None:
-        """Add events that are not older than any event already here; `edge_x` holds a row for each."""
+        """Add events, none older than the newest so far; `edge_x` has one row for each."""
         if not len(events):
             return
         if float(events.time[0]) < self.now:
@@ -51,18 +51,18 @@ class Live(Past):
                 f"{self._edge_x.shape[1]} columns; give one row per event and the same columns throughout"
             )
         self._make_room(events.num_nodes)
-        self._index, self._used = index_kernels.append(*events.numpy(), self._index, self._capacity, self._used)
+        self._index, self._used = append(self._index, self._capacity, self._used, events.numpy())
         self._add_features(events.id, edge_x)
         self.now = float(events.time[-1])
 
     def _make_room(self, num_nodes: int) -> None:
-        start, length, *entries = self._index
+        start, length = self._index.start, self._index.length
         if num_nodes > len(start):
             more = max(num_nodes, 2 * len(start)) - len(start)
             start, length, self._capacity = (
                 np.concatenate([rows, np.zeros(more, np.int64)]) for rows in (start, length, self._capacity)
             )
-            self._index = (start, length, *entries)
+            self._index = self._index._replace(start=start, length=length)
 
     def _add_features(self, id: Tensor, edge_x: Tensor | None) -> None:
         """Rows for new events; zeros for events that come without features."""

@@ -1,79 +1,119 @@
-"""A hash table of directed pairs: when first met, when last, how often. Its columns are plain arrays."""
+"""A hash table of directed pairs, and one that holds when each pair first and last met, and how often.
+
+A pair's key is `src << 32 | dst`. A table is a NamedTuple of arrays with one entry per slot; one of them holds the
+keys. Tables with other columns than `PairTable` share `slot_of` and `rehashed`.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dsrd.compiled import compiled
-from dsrd.history.index import Floats, Ints, mixed
+from dsrd.hashing import splitmix64
+from dsrd.history.index import Floats, Ints
 
 EMPTY = -1
+"""The key of a free slot."""
+
+
+class PairTable(NamedTuple):
+    """When pairs met; S slots, a power of two, of which at most half are taken."""
+
+    key: Ints  # [S] `EMPTY` for a free slot
+    first: Floats  # [S] time of the pair's first event
+    last: Floats  # [S] time of its last event
+    num_events: Ints  # [S]
 
 
 @compiled
-def slot_of(key: Ints, src: int, dst: int) -> Any:
-    """Where the pair is, or the empty slot where it would go. The table's size is a power of two."""
-    mask = len(key) - 1
-    code = (src << 32) | dst
-    slot = np.int64(mixed(code) & np.uint64(mask))
-    while key[slot] != EMPTY and key[slot] != code:
-        slot = (slot + 1) & mask
+def slot_of_key(keys: Ints, key: int) -> np.int64:
+    """Where `key` is in a hash table with linear probing, or else the free slot where it goes.
+
+    `keys` has 2^n slots, at least one of them `EMPTY`.
+    """
+    last = len(keys) - 1
+    slot = np.int64(splitmix64(key) & np.uint64(last))
+    while keys[slot] != EMPTY and keys[slot] != key:
+        slot = (slot + 1) & last
     return slot
 
 
 @compiled
-def enlarged(key: Ints, first: Floats, last: Floats, count: Ints) -> Any:
-    """The same pairs in a table of twice the size."""
-    size = 2 * len(key)
-    table = (np.full(size, EMPTY), np.zeros(size), np.zeros(size), np.zeros(size, np.int64))
-    for old in range(len(key)):
-        if key[old] != EMPTY:
-            new = slot_of(table[0], key[old] >> 32, key[old] & 0xFFFFFFFF)
-            table[0][new], table[1][new] = key[old], first[old]
-            table[2][new], table[3][new] = last[old], count[old]
-    return table
+def slot_of(key: Ints, src: int, dst: int) -> np.int64:
+    """Where the pair is, or else the free slot where it goes."""
+    return slot_of_key(key, (src << 32) | dst)
 
 
 @compiled
-def add(table: Any, pairs: int, gaps: float, src: Ints, dst: Ints, time: Floats) -> Any:
+def rehashed(key: Ints, slots: int) -> tuple[Ints, Ints]:
+    """The same keys in a table of `slots` slots, and the new slot of each old one (-1 for a free one)."""
+    new_key = np.full(slots, EMPTY)
+    new_slot = np.full(len(key), -1)
+    for old in range(len(key)):
+        if key[old] != EMPTY:
+            new_slot[old] = slot_of_key(new_key, key[old])
+            new_key[new_slot[old]] = key[old]
+    return new_key, new_slot
+
+
+@compiled
+def enlarged(table: PairTable) -> PairTable:
+    """The same pairs in a table of twice the size."""
+    size = 2 * len(table.key)
+    key, new_slot = rehashed(table.key, size)
+    larger = PairTable(key, np.zeros(size), np.zeros(size), np.zeros(size, np.int64))
+    for old in range(len(new_slot)):
+        new = new_slot[old]
+        if new >= 0:
+            larger.first[new], larger.last[new] = table.first[old], table.last[old]
+            larger.num_events[new] = table.num_events[old]
+    return larger
+
+
+@compiled
+def add(
+    table: PairTable, num_pairs: int, gap_sum: float, src: Ints, dst: Ints, time: Floats
+) -> tuple[PairTable, int, float]:
     """Count events in, in place where there is room.
 
     Returns the table (a larger one if it was half full), the number of distinct pairs, and the sum over repeated
     pairs of their mean gap.
     """
-    key, first, last, count = table
     for e in range(len(src)):
-        if 2 * (pairs + 1) > len(key):
-            key, first, last, count = enlarged(key, first, last, count)
-        at = slot_of(key, src[e], dst[e])
-        if key[at] == EMPTY:
-            key[at] = (src[e] << 32) | dst[e]
-            first[at] = time[e]
-            pairs += 1
-        elif count[at] > 1:
-            gaps -= (last[at] - first[at]) / (count[at] - 1)
-        last[at] = time[e]
-        count[at] += 1
-        if count[at] > 1:
-            gaps += (last[at] - first[at]) / (count[at] - 1)
-    return (key, first, last, count), pairs, gaps
+        if 2 * (num_pairs + 1) > len(table.key):
+            table = enlarged(table)
+        slot = slot_of(table.key, src[e], dst[e])
+        if table.key[slot] == EMPTY:
+            table.key[slot] = (src[e] << 32) | dst[e]
+            table.first[slot] = time[e]
+            num_pairs += 1
+        elif table.num_events[slot] > 1:
+            gap_sum -= _mean_gap(table, slot)
+        table.last[slot] = time[e]
+        table.num_events[slot] += 1
+        if table.num_events[slot] > 1:
+            gap_sum += _mean_gap(table, slot)
+    return table, num_pairs, gap_sum
 
 
 @compiled
-def find(table: Any, src: Ints, dst: Ints) -> Any:
-    """(last time, count) of each pair; (-inf, 0) for pairs that never met."""
-    key, _, last, count = table
-    when, times = np.full(len(src), -np.inf), np.zeros(len(src), np.int64)
+def _mean_gap(table: PairTable, slot: np.int64) -> float:
+    return float((table.last[slot] - table.first[slot]) / (table.num_events[slot] - 1))
+
+
+@compiled
+def find(table: PairTable, src: Ints, dst: Ints) -> tuple[Floats, Ints]:
+    """The time of each pair's last event and the number of its events; (-inf, 0) for pairs that never met."""
+    last, count = np.full(len(src), -np.inf), np.zeros(len(src), np.int64)
     for q in range(len(src)):
-        at = slot_of(key, src[q], dst[q])
-        if key[at] != EMPTY:
-            when[q], times[q] = last[at], count[at]
-    return when, times
+        slot = slot_of(table.key, src[q], dst[q])
+        if table.key[slot] != EMPTY:
+            last[q], count[q] = table.last[slot], table.num_events[slot]
+    return last, count
 
 
-def empty(size: int = 1024) -> tuple[NDArray[Any], ...]:
-    """A table with room for size / 2 pairs."""
-    return np.full(size, EMPTY), np.zeros(size), np.zeros(size), np.zeros(size, np.int64)
+def empty(slots: int = 1024) -> PairTable:
+    """A table with room for slots / 2 pairs."""
+    return PairTable(np.full(slots, EMPTY), np.zeros(slots), np.zeros(slots), np.zeros(slots, np.int64))

@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 from copy import copy
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from dsrd.errors import unknown
 from dsrd.events import NULL, Events, Neighbors, as_tensor
-from dsrd.history import index as index_kernels
+from dsrd.hashing import splitmix64
+from dsrd.history import lookups, sampling
+from dsrd.history.index import Floats, Index, Ints, build
 
 Sampling = Literal["recent", "uniform", "decayed"]
-"""How neighbours are picked: the last k, any k, or any k with recent ones likelier."""
+"""How to pick neighbours: the last k; k drawn uniformly; k drawn with larger weights for recent ones."""
 
 
 class Past:
-    """Every interaction of every node, in time order; answers only with what came strictly before a time.
+    """Every event of every node, in time order; answers only from events strictly before a query's time.
 
-    A node nobody has met has an empty past. Random choices are fixed by the seed and the question itself, so an
-    answer depends neither on earlier calls nor on the other rows of the same call.
+    An unknown node has an empty past. Random choices are fixed by the seed and the query itself: an answer depends
+    neither on earlier calls nor on the other rows of the same call.
 
     >>> events = Events.from_numpy([1, 2, 1], [2, 3, 3], [1.0, 2.0, 3.0])
     >>> past = Past(events)
-    >>> found = past.recent(torch.tensor([3, 1]), torch.tensor([3.0, 9.0]), k=2)
-    >>> found.node.tolist(), found.time.tolist()
+    >>> neighbors = past.recent(torch.tensor([3, 1]), torch.tensor([3.0, 9.0]), k=2)
+    >>> neighbors.node.tolist(), neighbors.time.tolist()
     ([[0, 2], [2, 3]], [[0.0, 2.0], [1.0, 3.0]])
     """
 
@@ -41,46 +42,46 @@ class Past:
         seed: int = 0,
     ) -> None:
         rows = max(num_nodes, events.num_nodes)
-        self._index: tuple[NDArray[Any], ...] = index_kernels.build(*events.numpy(), rows)
+        self._index = build(events.numpy(), rows)
         self._edge_x = torch.zeros(1, 0) if edge_x is None else edge_x
         self._node_x = torch.zeros(1, 0) if node_x is None else node_x
         self._seed = seed
         self.unobserved: Events | None = None
-        """Events of the current pass that no state has seen yet; a model may fold in those before its query."""
+        """Events being scored, which no state has observed yet; a model may read those before its query."""
 
     @property
-    def index(self) -> tuple[NDArray[Any], ...]:
-        """(start, length, node, event, time, outgoing) for compiled look-ups; see `dsrd.history.index`."""
+    def index(self) -> Index:
+        """The arrays that compiled look-ups read."""
         return self._index
 
     @property
     def seed(self) -> int:
-        """What random choices depend on, beside the question."""
+        """Random choices depend on this seed and on the query."""
         return self._seed
 
     def redrawn(self, number: int) -> Past:
-        """The same index with other random choices, different ones for every `number`."""
+        """The same past with other random choices, different ones for every `number`."""
         other = copy(self)
-        other._seed = int(index_kernels.mixed(np.uint64(self._seed) ^ index_kernels.mixed(np.uint64(number))))
+        other._seed = int(splitmix64(np.uint64(self._seed) ^ np.uint64(splitmix64(number))))
         return other
 
     def during(self, events: Events) -> Past:
-        """The same index while `events` are being scored and not yet observed."""
+        """The same past while `events` are being scored and not yet observed."""
         other = copy(self)
         other.unobserved = events
         return other
 
     def recent(self, node: Tensor, time: Tensor, k: int) -> Neighbors:
-        """The last k interactions of each node before each time.  [Q] -> [Q, k]"""
-        return _neighbors(index_kernels.recent(self._index, *_arrays(node, time), k), node)
+        """The last k events of each node before each time.  [Q] -> [Q, k]"""
+        return _neighbors(lookups.recent(self._index, *_arrays(node, time), k), (len(node), k), node.device)
 
     def uniform(self, node: Tensor, time: Tensor, k: int) -> Neighbors:
-        """k earlier interactions of each node, drawn with replacement, in time order.  [Q] -> [Q, k]"""
-        return self._sampled(node, time, k, 0.0)
+        """k earlier events of each node, drawn with replacement, in time order.  [Q] -> [Q, k]"""
+        return self._sample(node, time, k, 0.0)
 
     def decayed(self, node: Tensor, time: Tensor, k: int, rate: float) -> Neighbors:
-        """Like `uniform`, an interaction of age a being drawn with weight exp(-rate * a).  [Q] -> [Q, k]"""
-        return self._sampled(node, time, k, rate)
+        """Like `uniform`, but an event of age a is drawn with weight exp(-rate * a).  [Q] -> [Q, k]"""
+        return self._sample(node, time, k, rate)
 
     def sample(self, how: Sampling, node: Tensor, time: Tensor, k: int, rate: float = 0.0) -> Neighbors:
         """`recent`, `uniform` or `decayed`, by name."""
@@ -95,27 +96,25 @@ class Past:
     def hops(
         self, node: Tensor, time: Tensor, k: tuple[int, ...], how: Sampling = "recent", rate: float = 0.0
     ) -> list[Neighbors]:
-        """Neighbours, their neighbours before they met, and so on.  [Q] -> [Q, k0], [Q * k0, k1], ..."""
-        found: list[Neighbors] = []
+        """Neighbours, their neighbours before that event, and so on.  [Q] -> [Q, k0], [Q * k0, k1], ..."""
+        layers: list[Neighbors] = []
         for width in k:
             layer = self.sample(how, node, time, width, rate)
-            found.append(layer)
+            layers.append(layer)
             node, time = layer.node.reshape(-1), layer.time.reshape(-1)
-        return found
+        return layers
 
     def walks(self, node: Tensor, time: Tensor, count: int, length: int, rate: float = 0.0) -> Neighbors:
         """Random walks back in time: step i + 1 lies strictly before step i.  [Q] -> [Q, count, length]
 
-        Steps follow the queried node's most recent-first order; a walk that runs out of past ends in padding.
+        A walk that reaches a node without earlier events ends in padding.
         """
-        asked, at = _arrays(node, time)
-        bits = at.view(np.uint64)
-        seed = np.uint64(self._seed)
-        return self._at(index_kernels.walked(self._index, asked, at, bits, count, length, float(rate), seed), node)
+        places = sampling.walk(self._index, *_arrays(node, time), count, length, self._draw(rate))
+        return self._entries_at(places, node)
 
     def degree(self, node: Tensor, time: Tensor) -> Tensor:
-        """How many interactions each node had before each time.  [Q] -> [Q]"""
-        return as_tensor(index_kernels.degree(self._index, *_arrays(node, time))).to(node.device)
+        """The number of events each node had before each time.  [Q] -> [Q]"""
+        return as_tensor(lookups.degree(self._index, *_arrays(node, time))).to(node.device)
 
     def last_met(self, src: Tensor, dst: Tensor, time: Tensor) -> Tensor:
         """When each source last sent an event to each target before each time, -inf if never.  [Q] -> [Q] float64
@@ -125,9 +124,9 @@ class Past:
         >>> past.last_met(src, dst, time).tolist()  # strictly before the time, and only in this direction
         [3.0, 1.0, -inf]
         """
-        target, at = _arrays(dst, time)
-        source, _ = _arrays(src, time)
-        return as_tensor(index_kernels.last_met(self._index, source, target, at)).to(src.device)
+        src_ids, query_time = _arrays(src, time)
+        dst_ids, _ = _arrays(dst, time)
+        return as_tensor(lookups.last_met(self._index, src_ids, dst_ids, query_time)).to(src.device)
 
     def last_as_target(self, node: Tensor, time: Tensor) -> Tensor:
         """When each node was last a target before each time, -inf if never.  [Q] -> [Q] float64
@@ -136,29 +135,29 @@ class Past:
         >>> past.last_as_target(torch.tensor([2, 1]), torch.tensor([9.0, 9.0])).tolist()
         [1.0, -inf]
         """
-        return as_tensor(index_kernels.last_as_target(self._index, *_arrays(node, time))).to(node.device)
+        return as_tensor(lookups.last_as_target(self._index, *_arrays(node, time))).to(node.device)
 
     def log_decayed_in_degree(self, node: Tensor, time: Tensor, tau: float) -> Tensor:
         """log of the sum of exp(-age / tau) over each node's earlier events as a target.  [Q] -> [Q] float64
 
-        -inf for a node that never was a target. The logarithm, because the sum itself would underflow after a
-        long silence. Events that weigh less than 1e-8 of the node's newest one are not counted: one call costs at
-        most the events in the last 18.42 tau before that one, of either role, and those after it.
+        -inf for a node that was never a target. The sum itself would underflow after a long silence, its logarithm
+        does not. Events that weigh less than 1e-8 of the node's newest event as a target are not counted, so a
+        query reads only the node's events since 18.42 tau before that newest event.
 
         >>> past = Past(Events.from_numpy([1, 1], [2, 2], [1.0, 3.0]))
         >>> log_count = past.log_decayed_in_degree(torch.tensor([2, 1]), torch.tensor([4.0, 4.0]), tau=2.0)
         >>> [round(count, 4) for count in log_count.exp().tolist()]  # exp(-3/2) + exp(-1/2), and no event
         [0.8297, 0.0]
         """
-        counted = index_kernels.log_decayed_in_degree(self._index, *_arrays(node, time), float(tau))
-        return as_tensor(counted).to(node.device)
+        log_count = lookups.log_decayed_in_degree(self._index, *_arrays(node, time), float(tau))
+        return as_tensor(log_count).to(node.device)
 
     def edge_x(self, event: Tensor) -> Tensor:
         """Features of events, zeros for padding.  [...] -> [..., edge_dim]"""
         return self._edge_x[event]
 
     def node_x(self, node: Tensor) -> Tensor:
-        """Features of nodes, zeros for nodes that came without any.  [...] -> [..., node_dim]"""
+        """Features of nodes, zeros for nodes without features.  [...] -> [..., node_dim]"""
         return self._node_x[torch.where(node < len(self._node_x), node, NULL)]
 
     def to(self, device: torch.device | str) -> Past:
@@ -167,22 +166,23 @@ class Past:
         other._edge_x, other._node_x = self._edge_x.to(device), self._node_x.to(device)
         return other
 
-    def _sampled(self, node: Tensor, time: Tensor, k: int, rate: float) -> Neighbors:
-        asked, at = _arrays(node, time)
-        bits, seed = at.view(np.uint64), np.uint64(self._seed)
-        return self._at(index_kernels.sampled(self._index, asked, at, bits, k, float(rate), seed), node)
+    def _sample(self, node: Tensor, time: Tensor, k: int, rate: float) -> Neighbors:
+        places = sampling.sample(self._index, *_arrays(node, time), k, self._draw(rate))
+        return self._entries_at(places, node)
 
-    def _at(self, position: NDArray[np.int64], like: Tensor) -> Neighbors:
-        parts = index_kernels.entries(self._index, position.reshape(-1))
-        return _neighbors(tuple(part.reshape(position.shape) for part in parts), like)
+    def _draw(self, rate: float) -> sampling.Draw:
+        return sampling.Draw(float(rate), np.uint64(self._seed))
 
-
-def _neighbors(parts: tuple[NDArray[Any], ...], like: Tensor) -> Neighbors:
-    there, event, time, outgoing = (as_tensor(part).to(like.device) for part in parts)
-    return Neighbors(there, event, time, outgoing, mask=event != NULL)
+    def _entries_at(self, places: Ints, node: Tensor) -> Neighbors:
+        return _neighbors(lookups.entries_at(self._index, places.reshape(-1)), places.shape, node.device)
 
 
-def _arrays(node: Tensor, time: Tensor) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    asked = np.ascontiguousarray(node.cpu().numpy(), dtype=np.int64)
-    at = np.ascontiguousarray(time.cpu().numpy(), dtype=np.float64)
-    return asked, at
+def _neighbors(entries: lookups.Entries, shape: tuple[int, ...], device: torch.device) -> Neighbors:
+    node, event, time, outgoing = (as_tensor(column).view(shape).to(device) for column in entries)
+    return Neighbors(node, event, time, outgoing, mask=event != NULL)
+
+
+def _arrays(node: Tensor, time: Tensor) -> tuple[Ints, Floats]:
+    node_ids = np.ascontiguousarray(node.cpu().numpy(), dtype=np.int64)
+    query_time = np.ascontiguousarray(time.cpu().numpy(), dtype=np.float64)
+    return node_ids, query_time

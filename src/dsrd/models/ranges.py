@@ -1,7 +1,8 @@
 """Which values the settings of a model may have: a range is part of a setting's type, and one function checks it.
 
     layers: Positive = 2    # 1, 2, ...
-    dropout: Chance = 0.1   # 0 up to, not including, 1
+    window: Share = 0.15    # 0 to 1
+    dropout: Chance = 0.1   # 0 to 1, without 1
     dim: int = 172          # any other number is finite and not negative
 
 A rule about several settings together is a method `check` of the model's `Config`, which raises a `DsrdError`.
@@ -23,23 +24,29 @@ C = TypeVar("C", bound="DataclassInstance")
 
 @dataclass(frozen=True)
 class Range:
-    """Finite numbers from `least` on, or above it if `exclusive`, and below `below`."""
+    """Finite numbers from `least` to `most`, without the ends in `excluded`.
+
+    >>> 0.5 in Range(0, 1), str(Range(0, 1, excluded=(1,)))
+    (True, '0 or more, below 1')
+    """
 
     least: float = 0
-    below: float = math.inf
-    exclusive: bool = False
+    most: float = math.inf
+    excluded: tuple[float, ...] = (math.inf,)
 
     def __contains__(self, value: float) -> bool:
-        return self.least <= value < self.below and not (self.exclusive and value == self.least)
+        return self.least <= value <= self.most and value not in self.excluded
 
     def __str__(self) -> str:
-        low = f"a number above {self.least}" if self.exclusive else f"{self.least} or more"
-        return low if self.below == math.inf else f"{low}, below {self.below}"
+        low = f"a number above {self.least}" if self.least in self.excluded else f"{self.least} or more"
+        high = f", below {self.most}" if self.most in self.excluded else f", at most {self.most}"
+        return low if self.most == math.inf else low + high
 
 
 Positive = Annotated[int, Range(1)]
-AboveZero = Annotated[float, Range(0, exclusive=True)]
-Chance = Annotated[float, Range(0, below=1)]
+AboveZero = Annotated[float, Range(0, excluded=(0, math.inf))]
+Share = Annotated[float, Range(0, 1)]
+Chance = Annotated[float, Range(0, 1, excluded=(1,))]
 
 
 def checked(config: C) -> C:

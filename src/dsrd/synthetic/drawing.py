@@ -1,26 +1,25 @@
-"""Streams drawn from a known law, so that the best possible score on them is known too.
+"""Draw synthetic streams from a known law, so that the best possible score on them is known too.
 
 An event is drawn from the events before it, in one of five ways (`Kind`):
 
-* a *newcomer* meets somebody: `nodes` arrive over the stream, fast at first (as the square root of time);
-* *burst*: a few pairs burn at any moment, and one of them meets again;
-* *gradual*: a source returns to one of its few lifelong friends, now and then, all along the stream;
+* *newcomer*: a new node takes part. Nodes arrive over the whole stream, fast at first (as the root of time);
+* *burst*: a pair whose burst is active meets again. A few bursts are active at any moment;
+* *gradual*: a source returns to one of its few lifelong friends, which it meets along the whole stream;
 * *closure*: a source meets a recent partner of a recent partner;
-* *popular*: a source meets a target of the recent past, so that fame breeds fame.
+* *popular*: a source meets a target of the recent events, so that popular targets become more popular.
 
-The source itself is one of the recent sources. A draw that leads nowhere (a friend who has not arrived, a walk
-that comes back) becomes a popular one. `dsrd.synthetic.oracle` evaluates the probability of all this exactly.
+The source itself is the source of a recent event. A draw that fails (a friend who has not arrived, a walk that
+comes back to its start) becomes a popular one. `dsrd.synthetic.oracle` computes the probability of every pair.
 
-In snapshots, every event is drawn from the snapshots before its own. Only the first snapshot, which has nothing
+In snapshots, every event is drawn from the snapshots before its own. Only the first snapshot, which has none
 before it, is drawn event by event.
 
-Random numbers are our own (splitmix64), and floats only meet operations that IEEE 754 rounds exactly: a seed
-gives the same stream, bit by bit, on any machine.
+Random numbers come from splitmix64, and floats only pass through operations that IEEE 754 rounds exactly: a seed
+gives the same stream, bit for bit, on any machine.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
@@ -28,7 +27,6 @@ from numpy.typing import NDArray
 
 from dsrd.compiled import compiled
 from dsrd.data.dataset import Dataset
-from dsrd.errors import DsrdError
 from dsrd.events import NULL
 from dsrd.synthetic.law import (
     FRIENDS,
@@ -45,88 +43,28 @@ from dsrd.synthetic.law import (
     Floats,
     Ints,
     Law,
+    Stream,
     Words,
     World,
     arrival_chances,
     below,
     catch_up,
+    fixed_uniform,
     friend,
     generator,
     history_moves,
     is_known_target,
+    law_of,
     new_world,
     next_target,
     note_event,
-    taste,
     uniform,
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class SynthConfig:
-    """What stream to draw; equal settings give equal streams.
-
-    >>> SynthConfig(events=1000).num_nodes
-    40
-    >>> SynthConfig(events=50)
-    Traceback (most recent call last):
-    ...
-    dsrd.errors.DsrdError: synth: events is 50; ask for 100 or more
-    """
-
-    events: int = 20_000
-    """How many interactions to draw."""
-    nodes: int = 0
-    """How many nodes arrive over the whole stream (0: one for every 25 events)."""
-    bipartite: bool = False
-    """Sources and targets are two kinds of nodes, four sources to a target, like users and items."""
-    snapshots: int = 0
-    """Times are the integers 0 .. snapshots - 1 instead of seconds (0: continuous time)."""
-    days: float = 30.0
-    """The span of the stream; in continuous time the clock counts seconds."""
-    seed: int = 0
-    """Another seed draws another stream from the same law."""
-    edge_dim: int = 0
-    """Width of the edge features, which tell through noise in which way an event was drawn (0: none)."""
-    burst: float = 0.25
-    """Share of events in which a pair that burns meets again."""
-    gradual: float = 0.30
-    """Share of events in which a source returns to a lifelong friend."""
-    closure: float = 0.20
-    """Share of events in which a source meets a partner of a partner; the rest of the events is popular."""
-    explore: float = 0.10
-    """Share of sources, and of popular targets, drawn from everybody instead of the recent past."""
-
-    def __post_init__(self) -> None:
-        for field in ("events", "nodes", "snapshots", "seed", "edge_dim"):
-            self._require(field, isinstance(getattr(self, field), int | np.integer), "give an integer")
-        for field in ("burst", "gradual", "closure", "explore"):
-            self._require(field, 0 <= getattr(self, field) <= 1, "a share lies between 0 and 1")
-        shares, most = self.burst + self.gradual + self.closure, f"{self.events} (the events)"
-        self._require("events", self.events >= 100, "ask for 100 or more")
-        self._require("nodes", self.nodes == 0 or 10 <= self.nodes <= self.events, f"give 0, or 10 to {most}")
-        self._require(
-            "snapshots", self.snapshots == 0 or 2 <= self.snapshots <= self.events, f"give 0, or 2 to {most}"
-        )
-        self._require("days", 0 < self.days < float("inf"), "give a positive number")
-        self._require("seed", 0 <= self.seed < 2**63, "give 0 or more, below 2**63")
-        self._require("edge_dim", self.edge_dim >= 0, "give a width, or 0 for no features")
-        self._require("explore", self.explore > 0, "give more than 0, or the same few meet forever")
-        self._require("burst", self.burst < 1, "leave some events that can start a burst")
-        self._require("burst", shares < 1 + 1e-9, f"with gradual and closure {shares:.4g}; together at most 1")
-
-    def _require(self, field: str, valid: bool, remedy: str) -> None:
-        if not valid:
-            raise DsrdError(f"synth: {field} is {getattr(self, field)}; {remedy}")
-
-    @property
-    def num_nodes(self) -> int:
-        """Nodes that have arrived when the stream ends."""
-        return self.nodes or max(10, self.events // 25)
+from dsrd.synthetic.settings import SynthConfig
 
 
 class Kind(IntEnum):
-    """In which way the target of an event was drawn."""
+    """The way in which an event was drawn."""
 
     NEWCOMER = 0
     BURST = 1
@@ -164,31 +102,7 @@ def synth(config: SynthConfig | None = None, name: str = "synth") -> Dataset:
     )
 
 
-def law_of(config: SynthConfig) -> Law:
-    """The law of a config; every derived size is decided here.
-
-    Sizes grow with the number of nodes, so that a long stream has the statistics of a short one.
-    """
-    nodes = config.num_nodes
-    targets = nodes // 5 if config.bipartite else nodes
-    return Law(
-        seed=np.uint64(config.seed),
-        events=config.events,
-        sources=nodes - targets if config.bipartite else nodes,
-        targets=targets,
-        first_target=nodes - targets + 1,
-        bipartite=config.bipartite,
-        snapshots=config.snapshots > 0,
-        window=nodes,
-        slots=max(8, nodes // 50),
-        burst=config.burst,
-        gradual=config.gradual / (1 - config.burst),
-        closure=config.closure / (1 - config.burst),
-        explore=config.explore,
-    )
-
-
-# --- When: gaps with a heavy tail, run through the rhythm of a day -----------------------------------------------
+# --- Times: gaps with a heavy tail, stretched by the activity of the hour ----------------------------------------
 
 _NIGHT, _MORNING = (0.5, 0.3, 0.2, 0.2, 0.2, 0.3), (0.5, 0.8, 1.1, 1.3, 1.4, 1.4)
 _AFTERNOON, _EVENING = (1.3, 1.3, 1.4, 1.4, 1.4, 1.4), (1.5, 1.6, 1.6, 1.4, 1.1, 0.8)
@@ -196,7 +110,7 @@ _ACTIVITY = np.array(_NIGHT + _MORNING + _AFTERNOON + _EVENING)  # [24], per hou
 
 
 def draw_times(config: SynthConfig) -> Floats:
-    """[E] times: strictly increasing seconds from 0, or the numbers of snapshots."""
+    """Times of all events: strictly increasing seconds from 0, or snapshot numbers.  # [E]"""
     time = np.empty(config.events)
     _fill_times(np.uint64(config.seed), float(config.days * 24), _ACTIVITY, time)
     if config.snapshots:
@@ -214,7 +128,7 @@ def _fill_times(seed: np.uint64, hours: float, activity: Floats, time: Floats) -
         time[row] = gaps
         chance = uniform(rng)
         gaps += 0.05 + chance / (1.02 - chance)  # no logarithm: its last bit depends on the machine
-    # From here on time is counted in activity, of which there is `total` in the whole span.
+    # The clock of activity: an hour takes as long as its activity says, the whole span `total`.
     total = activity[int(hours) % 24] * (hours - int(hours))
     for hour in range(int(hours)):
         total += activity[hour % 24]
@@ -227,27 +141,28 @@ def _fill_times(seed: np.uint64, hours: float, activity: Floats, time: Floats) -
         time[row] = 3600 * (hour + (done - before) / activity[hour % 24])
 
 
-# --- Who: one draw per event -------------------------------------------------------------------------------------
+# --- Pairs: one draw per event -----------------------------------------------------------------------------------
 
 
 def draw_pairs(law: Law, time: Floats) -> tuple[Ints, Ints, Flags]:
-    """Source, target and `Kind` of the first events of the stream, as many as there are times."""
+    """Source, target and `Kind` of the first events of the stream, one for each time."""
     src, dst = np.empty(len(time), dtype=np.int64), np.empty(len(time), dtype=np.int64)
-    kind, kindles = np.empty(len(time), dtype=np.int8), np.empty(len(time), dtype=np.int8)
-    _fill_pairs(law, new_world(law), time, src, dst, kind, kindles)
+    kind, starts_burst = np.empty(len(time), dtype=np.int8), np.empty(len(time), dtype=np.int8)
+    _fill_pairs(law, new_world(law), Stream(src, dst, time, starts_burst), kind)
     return src, dst, kind
 
 
 @compiled
-def _fill_pairs(law: Law, world: World, time: Floats, src: Ints, dst: Ints, kind: Flags, kindles: Flags) -> None:
+def _fill_pairs(law: Law, world: World, stream: Stream, kind: Flags) -> None:
+    src, dst = stream.src, stream.dst
     rng = generator(law.seed, WHO)
     recent_src, recent_dst = src[:0], dst[:0]
-    for row in range(len(time)):
-        if history_moves(law, time, row):
-            catch_up(law, world, src, dst, kindles, row)
+    for row in range(len(src)):
+        if history_moves(law, stream.time, row):
+            catch_up(law, world, stream, row)
             recent_src, recent_dst = src[max(0, row - law.window) : row], dst[max(0, row - law.window) : row]
         src[row], dst[row], kind[row] = _draw_pair(law, world, rng, row, recent_src, recent_dst)
-        kindles[row] = note_event(law, world, src[row], dst[row])
+        note_event(law, world, stream, row)
 
 
 @compiled
@@ -260,8 +175,8 @@ def _draw_pair(
     target_is_new = chance < both or both + source_only <= chance < both + source_only + target_only
     if not source_is_new and not target_is_new and uniform(rng) < law.burst:
         slot = below(rng, law.slots)
-        if world.burning[slot, 0] != NULL:
-            return world.burning[slot, 0], world.burning[slot, 1], _BURST
+        if world.bursts[slot, 0] != NULL:
+            return world.bursts[slot, 0], world.bursts[slot, 1], _BURST
     if source_is_new:
         source = world.tally[SOURCES_ARRIVED] + 1
     else:
@@ -303,11 +218,11 @@ def _draw_recent(law: Law, rng: Words, recent: Ints, first: int, known: int) -> 
     return int(recent[below(rng, len(recent))])
 
 
-# --- What comes along --------------------------------------------------------------------------------------------
+# --- Edge features -----------------------------------------------------------------------------------------------
 
 
 def draw_features(law: Law, kind: Flags, edge_dim: int) -> NDArray[np.float32]:
-    """[E + 1, edge_dim]: a code of +1 and -1 for each kind of event, in noise of three times its variance."""
+    """A code of +1 and -1 for each kind of event, plus noise of three times its variance.  # [E + 1, edge_dim]"""
     edge_x = np.zeros((len(kind) + 1, edge_dim), dtype=np.float32)
     _fill_features(law.seed, kind, edge_x)
     return edge_x
@@ -318,5 +233,5 @@ def _fill_features(seed: np.uint64, kind: Flags, edge_x: NDArray[np.float32]) ->
     rng = generator(seed, NOISE)
     for row in range(len(kind)):
         for column in range(edge_x.shape[1]):
-            code = 1.0 if taste(seed, NOISE, kind[row], column) < 0.5 else -1.0
+            code = 1.0 if fixed_uniform(seed, NOISE, kind[row], column) < 0.5 else -1.0
             edge_x[row + 1, column] = code + 6 * uniform(rng) - 3

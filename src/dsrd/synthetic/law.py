@@ -1,6 +1,7 @@
-"""The law synthetic streams follow: its settings, the tastes it fixes, and the memory of the past it looks at.
+"""The law of synthetic streams: its constants, its fixed random choices, and the summary of past events it reads.
 
-`synthetic.py` draws from this law, `oracle.py` evaluates it; both replay the past with the functions here.
+`dsrd.synthetic.drawing` draws events from this law, `dsrd.synthetic.oracle` computes their probability. Both
+replay the past with the functions here.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsrd.compiled import compiled
+from dsrd.hashing import STEP, mix_bits, unit_interval
+from dsrd.synthetic.settings import SynthConfig
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -19,11 +22,11 @@ Flags = NDArray[np.int8]
 Words = NDArray[np.uint64]
 
 FRIENDS = 5
-"""Lifelong friends of a source."""
+"""Lifelong friends of a source: targets it returns to along the whole stream."""
 PARTNERS = 8
-"""Recent partners a node is known by; a partner met several times in a row counts once."""
+"""Recent partners kept for each node; a partner met several times in a row counts once."""
 BURSTY = 0.05
-"""Share of pairs that start to burn when they meet."""
+"""Share of pairs whose meetings start a burst."""
 
 
 class Law(NamedTuple):
@@ -36,27 +39,60 @@ class Law(NamedTuple):
     first_target: int  # id of the target that arrives first
     bipartite: bool
     snapshots: bool
-    window: int  # events that make up the recent past
-    slots: int  # pairs that can burn at a time
-    burst: float  # share of the events without a newcomer
+    window: int  # number of recent events that sources and popular targets are drawn from
+    slots: int  # bursts that can be active at a time
+    burst: float  # share of the events without a new node
     gradual: float  # share of the events without a burst
     closure: float  # share of the events without a burst
     explore: float
 
 
+def law_of(config: SynthConfig) -> Law:
+    """The law of a config, with every derived size.
+
+    Sizes grow with the number of nodes, so that a long stream has the statistics of a short one.
+    """
+    nodes = config.num_nodes
+    targets = nodes // 5 if config.bipartite else nodes
+    return Law(
+        seed=np.uint64(config.seed),
+        events=config.events,
+        sources=nodes - targets if config.bipartite else nodes,
+        targets=targets,
+        first_target=nodes - targets + 1,
+        bipartite=config.bipartite,
+        snapshots=config.snapshots > 0,
+        window=nodes,
+        slots=max(8, nodes // 50),
+        burst=config.burst,
+        gradual=config.gradual / (1 - config.burst),
+        closure=config.closure / (1 - config.burst),
+        explore=config.explore,
+    )
+
+
+class Stream(NamedTuple):
+    """The events of a stream, drawn so far or given."""
+
+    src: Ints  # [E]
+    dst: Ints  # [E]
+    time: Floats  # [E]
+    starts_burst: Flags  # [E] filled by `note_event`
+
+
 class World(NamedTuple):
-    """What the law looks at: the events before the one to draw, summarised. Changed in place."""
+    """Summary of the events before the one to draw. Changed in place."""
 
     tally: Ints  # [6]: the counts of the whole world, named below
-    nodes: Counts  # [N, 16]: the partners of each node (a ring), then its counts, named below
-    burning: Ints  # [slots, 2]: the pairs that burn, NULL for none
+    nodes: Counts  # [N, 16]: the partners of each node (a ring buffer), then its counts, named below
+    bursts: Ints  # [slots, 2]: source and target of each active burst, NULL for none
 
 
-SOURCES_ARRIVED, TARGETS_ARRIVED, SOURCES_KNOWN, TARGETS_KNOWN, EVENTS_KNOWN, PAIRS_BURNING = range(6)
-# Arrived: up to the event to draw. Known: in the history the draw may look at, which in a snapshot ends earlier.
+SOURCES_ARRIVED, TARGETS_ARRIVED, SOURCES_KNOWN, TARGETS_KNOWN, EVENTS_KNOWN, ACTIVE_BURSTS = range(6)
+# Arrived: before the event to draw. Known: in the history the draw may read, which in a snapshot ends earlier.
 
-MET, SENT, RECEIVED, BURNING = range(PARTNERS, PARTNERS + 4)
-# Entries ever written to the ring; events in the window as source, and as target; pairs that burn as source.
+MET, SENT, RECEIVED, BURSTS = range(PARTNERS, PARTNERS + 4)
+# Entries ever written to the ring; events in the window as source, and as target; active bursts as source.
 
 
 def new_world(law: Law) -> World:
@@ -65,37 +101,28 @@ def new_world(law: Law) -> World:
     return World(
         tally=np.zeros(6, dtype=np.int64),
         nodes=np.zeros((rows, 16), dtype=np.int32),  # a row fills one line of the processor's cache
-        burning=np.zeros((law.slots, 2), dtype=np.int64),
+        bursts=np.zeros((law.slots, 2), dtype=np.int64),
     )
 
 
-# --- Chance ------------------------------------------------------------------------------------------------------
+# --- Random numbers ----------------------------------------------------------------------------------------------
 
-_STEP = np.uint64(0x9E3779B97F4A7C15)
-_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_S30, _S27, _S31, _S11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
-_ULP = 2.0**-53
-
-
-@compiled
-def scramble(word: np.uint64) -> np.uint64:
-    """The output function of splitmix64 (Steele, Lea and Flood, 2014)."""
-    word = (word ^ (word >> _S30)) * _FIRST
-    word = (word ^ (word >> _S27)) * _SECOND
-    return word ^ (word >> _S31)
+_FRIEND, _BURSTY_PAIR, _SLOT = 1, 2, 3
+WHO, WHEN, NOISE = 4, 5, 6
+"""Topics: each has random numbers of its own."""
 
 
 @compiled
 def generator(seed: np.uint64, topic: int) -> Words:
-    """A sequence of random numbers for one topic: the one word of its state."""
-    return np.array([scramble(seed + _STEP * np.uint64(topic))])  # [1]
+    """A splitmix64 generator for one topic: the one word of its state."""
+    return np.array([mix_bits(seed + STEP * np.uint64(topic))])  # [1]
 
 
 @compiled
 def uniform(rng: Words) -> float:
     """The next number in [0, 1) of a generator."""
-    rng[0] += _STEP
-    return (scramble(rng[0]) >> _S11) * _ULP
+    rng[0] += STEP
+    return unit_interval(mix_bits(rng[0]))
 
 
 @compiled
@@ -105,46 +132,41 @@ def below(rng: Words, count: int) -> int:
 
 
 @compiled
-def taste(seed: np.uint64, topic: int, a: int, b: int) -> float:
+def fixed_uniform(seed: np.uint64, topic: int, a: int, b: int) -> float:
     """A number in [0, 1) that is always the same for the same arguments."""
-    word = scramble(seed + _STEP * np.uint64(topic))
-    word = scramble(word + _STEP * np.uint64(a))
-    word = scramble(word + _STEP * np.uint64(b))
-    return (word >> _S11) * _ULP
-
-
-_FRIENDSHIP, _TEMPER, _PLACE = 1, 2, 3
-WHO, WHEN, NOISE = 4, 5, 6
-"""Topics of the generators."""
+    word = mix_bits(seed + STEP * np.uint64(topic))
+    word = mix_bits(word + STEP * np.uint64(a))
+    word = mix_bits(word + STEP * np.uint64(b))
+    return unit_interval(word)
 
 
 @compiled
-def friend(law: Law, source: int, which: int) -> int:
-    """A lifelong friend of a source, arrived or not."""
-    return law.first_target + int(taste(law.seed, _FRIENDSHIP, source, which) * law.targets)
+def friend(law: Law, source: int, number: int) -> int:
+    """One of the `FRIENDS` lifelong friends of a source, arrived or not."""
+    return law.first_target + int(fixed_uniform(law.seed, _FRIEND, source, number) * law.targets)
 
 
 @compiled
 def is_bursty(law: Law, source: int, target: int) -> bool:
     """Whether a meeting of the pair starts a burst."""
-    return taste(law.seed, _TEMPER, source, target) < BURSTY
+    return fixed_uniform(law.seed, _BURSTY_PAIR, source, target) < BURSTY
 
 
 @compiled
 def slot_of(law: Law, source: int, target: int) -> int:
-    """Where the pair burns, if it does. A burst ends when another pair takes its slot."""
-    return int(taste(law.seed, _PLACE, source, target) * law.slots)
+    """The slot of the pair's burst. A burst ends when another pair takes its slot."""
+    return int(fixed_uniform(law.seed, _SLOT, source, target) * law.slots)
 
 
-# --- Who may come next -------------------------------------------------------------------------------------------
+# --- New nodes and known nodes -----------------------------------------------------------------------------------
 
 
 @compiled
-def newcomer_chance(law: Law, row: int, arrived: int, total: int) -> float:
-    """The chance that one of the nodes still to come arrives with event `row`.
+def arrival_chance(law: Law, row: int, arrived: int, total: int) -> float:
+    """The probability that one of the nodes still to come arrives with event `row`.
 
     Arrivals follow the square root of time: of those still to come, the share (√(row+1) - √row) / (√events - √row)
-    arrives, written so that it is never rounded below 1 / (events - row). Hence everybody arrives in the end.
+    arrives, written so that it is never rounded below 1 / (events - row). So all nodes arrive before the end.
     """
     left = law.events - row
     speed = (np.sqrt(law.events) + np.sqrt(row)) / (np.sqrt(row + 1) + np.sqrt(row))
@@ -153,19 +175,19 @@ def newcomer_chance(law: Law, row: int, arrived: int, total: int) -> float:
 
 @compiled
 def arrival_chances(law: Law, tally: Ints, row: int) -> tuple[float, float, float, float]:
-    """The chances that both ends of event `row` are new, the source only, the target only, none."""
+    """The probabilities that both ends of event `row` are new, only the source, only the target, none."""
     if row == 0:
         return 1.0, 0.0, 0.0, 0.0
-    source = newcomer_chance(law, row, tally[SOURCES_ARRIVED], law.sources)
+    source = arrival_chance(law, row, tally[SOURCES_ARRIVED], law.sources)
     if not law.bipartite:
         return 0.0, source / 2, source / 2, 1.0 - source
-    target = newcomer_chance(law, row, tally[TARGETS_ARRIVED], law.targets)
+    target = arrival_chance(law, row, tally[TARGETS_ARRIVED], law.targets)
     return source * target, source * (1 - target), (1 - source) * target, (1 - source) * (1 - target)
 
 
 @compiled
 def next_target(law: Law, tally: Ints, source: int) -> int:
-    """The id a target gets that is new in an event of `source`, who may be new as well."""
+    """The id that a new target gets in an event of `source`, which may be new as well."""
     if not law.bipartite and source > tally[SOURCES_ARRIVED]:
         return source + 1
     return int(law.first_target + tally[TARGETS_ARRIVED])
@@ -177,37 +199,38 @@ def is_known_target(law: Law, tally: Ints, node: int) -> bool:
 
 
 @compiled
-def burns(law: Law, world: World, source: int, target: int) -> bool:
+def has_burst(law: Law, world: World, source: int, target: int) -> bool:
+    """Whether a burst of the pair is active."""
     slot = slot_of(law, source, target)
-    return bool(world.burning[slot, 0] == source and world.burning[slot, 1] == target)
+    return bool(world.bursts[slot, 0] == source and world.bursts[slot, 1] == target)
 
 
-# --- The passing of time -----------------------------------------------------------------------------------------
+# --- Events become history ---------------------------------------------------------------------------------------
 
 
 @compiled
 def history_moves(law: Law, time: Floats, row: int) -> bool:
-    """Whether event `row` is drawn from all events before it; if not, from what its predecessor was drawn from."""
+    """Whether event `row` is drawn from all events before it; if not, it has the history of its predecessor."""
     return not law.snapshots or time[row] == time[0] or time[row] != time[row - 1]
 
 
 @compiled
-def note_event(law: Law, world: World, source: int, target: int) -> bool:
-    """Count newcomers, and say whether the event starts a burst."""
-    tally = world.tally
+def note_event(law: Law, world: World, stream: Stream, row: int) -> None:
+    """Count the new nodes of event `row`, and mark whether it starts a burst."""
+    tally, source, target = world.tally, stream.src[row], stream.dst[row]
     if law.bipartite:
         tally[SOURCES_ARRIVED] = max(tally[SOURCES_ARRIVED], source)
         tally[TARGETS_ARRIVED] = max(tally[TARGETS_ARRIVED], target - law.first_target + 1)
     else:
         tally[SOURCES_ARRIVED] = max(tally[SOURCES_ARRIVED], source, target)
         tally[TARGETS_ARRIVED] = tally[SOURCES_ARRIVED]
-    return is_bursty(law, source, target) and not burns(law, world, source, target)
+    stream.starts_burst[row] = is_bursty(law, source, target) and not has_burst(law, world, source, target)
 
 
 @compiled
-def catch_up(law: Law, world: World, src: Ints, dst: Ints, kindles: Flags, row: int) -> None:
-    """Make the events before `row` known."""
-    tally = world.tally
+def catch_up(law: Law, world: World, stream: Stream, row: int) -> None:
+    """Add the events before `row` to the history that draws may read."""
+    tally, src, dst = world.tally, stream.src, stream.dst
     for past in range(tally[EVENTS_KNOWN], row):
         source, target = src[past], dst[past]
         world.nodes[source, SENT] += 1
@@ -217,8 +240,8 @@ def catch_up(law: Law, world: World, src: Ints, dst: Ints, kindles: Flags, row: 
             world.nodes[dst[past - law.window], RECEIVED] -= 1
         _remember_partner(world.nodes, source, target)
         _remember_partner(world.nodes, target, source)
-        if kindles[past]:
-            _kindle(law, world, source, target)
+        if stream.starts_burst[past]:
+            _start_burst(law, world, source, target)
     tally[EVENTS_KNOWN] = row
     tally[SOURCES_KNOWN] = tally[SOURCES_ARRIVED]
     tally[TARGETS_KNOWN] = tally[TARGETS_ARRIVED]
@@ -233,12 +256,12 @@ def _remember_partner(nodes: Counts, node: int, partner: int) -> None:
 
 
 @compiled
-def _kindle(law: Law, world: World, source: int, target: int) -> None:
+def _start_burst(law: Law, world: World, source: int, target: int) -> None:
     slot = slot_of(law, source, target)
-    ousted = world.burning[slot, 0]
-    if ousted:
-        world.nodes[ousted, BURNING] -= 1
+    replaced_source = world.bursts[slot, 0]
+    if replaced_source:
+        world.nodes[replaced_source, BURSTS] -= 1
     else:
-        world.tally[PAIRS_BURNING] += 1
-    world.nodes[source, BURNING] += 1
-    world.burning[slot, 0], world.burning[slot, 1] = source, target
+        world.tally[ACTIVE_BURSTS] += 1
+    world.nodes[source, BURSTS] += 1
+    world.bursts[slot, 0], world.bursts[slot, 1] = source, target

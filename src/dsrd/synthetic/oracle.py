@@ -1,8 +1,8 @@
-"""The true probability of any pair at any point of a synthetic stream: the best score there is.
+"""The true probability of any pair at any point of a synthetic stream: the best possible score.
 
-No model can do better than to rank pairs by the probability they were drawn with. Few will do as well: the oracle
-knows what a model has to infer (the lifelong friends of each source, which pairs are bursty) and what it cannot
-know (the number the next newcomer gets). All else it takes from the events before.
+No model can do better than to rank pairs by the probability they were drawn with. The oracle knows what a model
+has to infer (the lifelong friends of each source, which pairs are bursty) and what no model can know (the id that
+the next new node gets). Everything else it takes from the events before.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import numpy as np
 from dsrd.compiled import compiled
 from dsrd.errors import DsrdError
 from dsrd.events import Events
-from dsrd.synthetic.drawing import SynthConfig, draw_pairs, law_of
+from dsrd.synthetic.drawing import draw_pairs
 from dsrd.synthetic.law import (
-    BURNING,
+    ACTIVE_BURSTS,
+    BURSTS,
     EVENTS_KNOWN,
     FRIENDS,
     MET,
-    PAIRS_BURNING,
     PARTNERS,
     RECEIVED,
     SENT,
@@ -31,33 +31,44 @@ from dsrd.synthetic.law import (
     Floats,
     Ints,
     Law,
+    Stream,
     World,
     arrival_chances,
-    burns,
     catch_up,
     friend,
+    has_burst,
     history_moves,
     is_known_target,
+    law_of,
     new_world,
     next_target,
     note_event,
 )
+from dsrd.synthetic.settings import SynthConfig
 
 
 class Truth(NamedTuple):
-    """How likely pairs are to be the next event."""
+    """The probability of pairs to be the next event."""
 
     partner: Floats  # [Q]: p(dst | src, history), 0 where src cannot be the next source
     pair: Floats  # [Q]: p(src, dst | history)
 
 
+class PairQueries(NamedTuple):
+    """Is event `row` the pair (`src`, `dst`)?"""
+
+    row: Ints  # [Q]
+    src: Ints  # [Q]
+    dst: Ints  # [Q]
+
+
 def true_probability(
     config: SynthConfig, events: Events, row: Any = None, src: Any = None, dst: Any = None
 ) -> Truth:
-    """The probability that event `row` of the stream is the pair (`src`, `dst`), given what it was drawn from.
+    """The probability that event `row` of the stream is the pair (`src`, `dst`), given its history.
 
     `events` is the stream drawn from `config`, or its beginning. `row` (from 0), `src` and `dst` have one entry
-    per question, in any order; left out, they ask for every event, and for the pairs that came true.
+    per query, in any order. Default: every event, and the pairs that came true.
 
     Against negatives that keep the source and draw the target uniformly, `partner` is the best possible score;
     against negatives that draw both ends uniformly, `pair` is.
@@ -75,28 +86,31 @@ def true_probability(
     law = law_of(config)
     sources, targets, time, _ = events.numpy()
     _check_stream(config, law, sources, targets, time)
-    asked_row = np.arange(len(events)) if row is None else np.asarray(row, dtype=np.int64)  # [Q]
-    _check_rows(asked_row, len(events))
-    asked_src = sources[asked_row] if src is None else np.asarray(src, dtype=np.int64)  # [Q]
-    asked_dst = targets[asked_row] if dst is None else np.asarray(dst, dtype=np.int64)  # [Q]
-    if not asked_row.shape == asked_src.shape == asked_dst.shape:
+    rows = np.arange(len(events)) if row is None else np.asarray(row, dtype=np.int64)  # [Q]
+    _check_rows(rows, len(events))
+    queries = PairQueries(
+        rows,
+        src=sources[rows] if src is None else np.asarray(src, dtype=np.int64),
+        dst=targets[rows] if dst is None else np.asarray(dst, dtype=np.int64),
+    )
+    if not queries.row.shape == queries.src.shape == queries.dst.shape:
         raise DsrdError(
-            f"oracle: row, src, dst have shapes {asked_row.shape}, {asked_src.shape}, {asked_dst.shape}; "
-            "give one entry per question in each"
+            f"oracle: row, src, dst have shapes {queries.row.shape}, {queries.src.shape}, {queries.dst.shape}; "
+            "give one entry per query in each"
         )
-    truth = Truth(np.empty(len(asked_row)), np.empty(len(asked_row)))
-    order = np.argsort(asked_row, kind="stable")  # [Q]
-    _answer(law, new_world(law), sources, targets, time, order, asked_row, asked_src, asked_dst, truth)
+    truth = Truth(np.empty(len(rows)), np.empty(len(rows)))
+    stream = Stream(sources, targets, time, starts_burst=np.empty(len(events), dtype=np.int8))
+    _answer(law, new_world(law), stream, queries, np.argsort(rows, kind="stable"), truth)
     return truth
 
 
 def _check_stream(config: SynthConfig, law: Law, src: Ints, dst: Ints, time: Floats) -> None:
-    """Draw the beginning again: an oracle with another config would be wrong without a sign."""
+    """Draw the beginning again: an oracle with another config would be wrong, and nothing would show it."""
     remedy = "pass the config the events were drawn with, and the events from the first on"
     if len(src) > law.events:
         raise DsrdError(f"oracle: {len(src)} events, but the config draws {law.events}; {remedy}")
-    again_src, again_dst, _ = draw_pairs(law, time[:1000])
-    differs = (src[:1000] != again_src) | (dst[:1000] != again_dst)
+    expected_src, expected_dst, _ = draw_pairs(law, time[:1000])
+    differs = (src[:1000] != expected_src) | (dst[:1000] != expected_dst)
     if differs.any():
         raise DsrdError(f"oracle: event {differs.argmax()} is not what seed {config.seed} draws; {remedy}")
 
@@ -108,36 +122,24 @@ def _check_rows(row: Ints, events: int) -> None:
 
 
 @compiled
-def _answer(
-    law: Law,
-    world: World,
-    src: Ints,
-    dst: Ints,
-    time: Floats,
-    order: Ints,
-    asked_row: Ints,
-    asked_src: Ints,
-    asked_dst: Ints,
-    truth: Truth,
-) -> None:
-    kindles = np.empty(len(src), dtype=np.int8)
+def _answer(law: Law, world: World, stream: Stream, queries: PairQueries, order: Ints, truth: Truth) -> None:
+    """Answer the queries in `order`, sorted by row, while the stream is replayed."""
     row = 0
-    for question in order:
-        while row <= asked_row[question]:
+    for query in order:
+        while row <= queries.row[query]:
             if row:
-                kindles[row - 1] = note_event(law, world, src[row - 1], dst[row - 1])
-            if history_moves(law, time, row):
-                catch_up(law, world, src, dst, kindles, row)
+                note_event(law, world, stream, row - 1)
+            if history_moves(law, stream.time, row):
+                catch_up(law, world, stream, row)
             row += 1
-        source, target = asked_src[question], asked_dst[question]
-        source_chance, pair_chance = _pair_chance(law, world, row - 1, source, target)
-        truth.pair[question] = pair_chance
-        truth.partner[question] = pair_chance / source_chance if source_chance > 0 else 0.0
+        source_chance, pair_chance = _pair_chance(law, world, row - 1, queries.src[query], queries.dst[query])
+        truth.pair[query] = pair_chance
+        truth.partner[query] = pair_chance / source_chance if source_chance > 0 else 0.0
 
 
 @compiled
 def _pair_chance(law: Law, world: World, row: int, source: int, target: int) -> tuple[float, float]:
-    """The chances that `source` is the next source, and that it meets `target`."""
+    """The probabilities that `source` is the next source, and that it also meets `target`."""
     tally = world.tally
     both, source_only, target_only, none = arrival_chances(law, tally, row)
     target_is_new = target == next_target(law, tally, source)
@@ -151,45 +153,45 @@ def _pair_chance(law: Law, world: World, row: int, source: int, target: int) -> 
     if not 1 <= source <= tally[SOURCES_KNOWN]:
         return 0.0, 0.0
     slot = none * law.burst / law.slots
-    calm = none - slot * tally[PAIRS_BURNING]
+    no_burst = none - slot * tally[ACTIVE_BURSTS]
     chosen = _recent_chance(law, tally, world.nodes[source, SENT], tally[SOURCES_KNOWN])
-    source_chance = (target_only + calm) * chosen + slot * world.nodes[source, BURNING]
+    source_chance = (target_only + no_burst) * chosen + slot * world.nodes[source, BURSTS]
     if target_is_new:
         return source_chance, target_only * chosen
     if target_is_known:
-        burst = slot if burns(law, world, source, target) else 0.0
-        return source_chance, burst + calm * chosen * _target_chance(law, world, source, target)
+        burst = slot if has_burst(law, world, source, target) else 0.0
+        return source_chance, burst + no_burst * chosen * _target_chance(law, world, source, target)
     return source_chance, 0.0
 
 
 @compiled
 def _target_chance(law: Law, world: World, source: int, target: int) -> float:
-    """The chance that a known target is met by a source that is no part of a burst."""
+    """The probability that a source outside of bursts meets a known target."""
     if source == target:
         return 0.0
-    tally, gradual, closure, nowhere = world.tally, 0.0, 0.0, 0.0
-    for which in range(FRIENDS):
-        candidate = friend(law, source, which)
+    tally, gradual, closure, failed = world.tally, 0.0, 0.0, 0.0
+    for number in range(FRIENDS):
+        candidate = friend(law, source, number)
         if candidate == source or not is_known_target(law, tally, candidate):
-            nowhere += law.gradual / FRIENDS
+            failed += law.gradual / FRIENDS
         elif candidate == target:
             gradual += law.gradual / FRIENDS
     if world.nodes[source, MET]:
         closure = law.closure * _walk_chance(law, world.nodes, source, target)
         if not law.bipartite:
-            nowhere += law.closure * _walk_chance(law, world.nodes, source, source)
+            failed += law.closure * _walk_chance(law, world.nodes, source, source)
     else:
-        nowhere += law.closure
+        failed += law.closure
     known = tally[TARGETS_KNOWN]
     popular = _recent_chance(law, tally, world.nodes[target, RECEIVED], known)
     if is_known_target(law, tally, source):
         popular /= 1 - _recent_chance(law, tally, world.nodes[source, RECEIVED], known)
-    return gradual + closure + (max(0.0, 1 - law.gradual - law.closure) + nowhere) * popular
+    return gradual + closure + (max(0.0, 1 - law.gradual - law.closure) + failed) * popular
 
 
 @compiled
 def _walk_chance(law: Law, nodes: Counts, source: int, target: int) -> float:
-    """The chance that the walk of a closure ends at `target`: over two meetings, or three if bipartite."""
+    """The probability that the walk of a closure ends at `target`: two steps, or three if bipartite."""
     total = 0.0
     partners = min(nodes[source, MET], PARTNERS)
     for partner in nodes[source, :partners]:
@@ -213,6 +215,6 @@ def _partner_share(nodes: Counts, node: int, partner: int) -> float:
 
 @compiled
 def _recent_chance(law: Law, tally: Ints, count: int, known: int) -> float:
-    """The chance of a node that occurs `count` times in the window, among `known` nodes."""
+    """The probability of a node that occurs `count` times in the window, among `known` nodes."""
     seen = min(law.window, tally[EVENTS_KNOWN])
     return float(law.explore / known + (1 - law.explore) * count / seen)

@@ -28,7 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsrd.compiled import compiled
-from dsrd.history.index import Floats, Ints, mixed
+from dsrd.hashing import splitmix64
+from dsrd.history.index import Floats, Ints
 from dsrd.history.pair_table import EMPTY, slot_of
 from dsrd.models.dsrd.bfloat16 import narrowed, widened
 
@@ -48,7 +49,7 @@ def write_code(node: int, out: Singles) -> None:
     """The node's signs, scaled to length 1."""
     scale = np.float32(1.0 / np.sqrt(len(out)))
     for start in range(0, len(out), 64):
-        word = mixed(mixed(np.uint64(node)) ^ np.uint64(start))
+        word = splitmix64(splitmix64(np.uint64(node)) ^ np.uint64(start))
         for i in range(start, min(start + 64, len(out))):
             sign = np.int64((word >> np.uint64(i - start)) & np.uint64(1))
             out[i] = scale * np.float32(2 * sign - 1)
@@ -84,7 +85,7 @@ def extend_walks(state: Any, src: int, dst: int, now: float, rate: Floats, codes
         kept = np.float32(np.exp(-rate[r] * (now - last[src])))
         other_kept = np.float32(np.exp(-rate[r] * (now - last[dst])))
         for i in range(width):
-            chance = mixed(event + np.uint64(r * width + i))
+            chance = splitmix64(event + np.uint64(r * width + i))
             one, two = widened(step1[src, r, i]) * kept, widened(step2[src, r, i]) * (kept * kept)
             other_one = widened(step1[dst, r, i]) * other_kept
             other_two = widened(step2[dst, r, i]) * (other_kept * other_kept)
@@ -120,7 +121,7 @@ def add(state: Any, src: int, dst: int, time: float, rate: Floats, fine: Floats,
         size[0] += 1
     write_code(src, codes[0])
     write_code(dst, codes[1])
-    event = mixed(mixed(key[slot]) ^ np.uint64(count[slot]))  # no two events of a stream share it
+    event = splitmix64(splitmix64(key[slot]) ^ np.uint64(count[slot]))  # no two events of a stream share it
     extend_walks(state, src, dst, now, rate, codes, event)
     decay_acts(state, src, now, fine)
     decay_acts(state, dst, now, fine)

@@ -37,7 +37,7 @@ from dsrd.events import NULL, Query, as_tensor
 from dsrd.history.past import Past
 from dsrd.models.base import GraphSpec, PairEncoder
 from dsrd.models.card import ModelCard
-from dsrd.models.dygformer.cooccurrence import appearances
+from dsrd.models.dygformer.cooccurrence import SequencePairs, appearances
 from dsrd.models.ranges import Chance, Positive
 from dsrd.nn.distinct import distinct
 from dsrd.nn.linear import BlockLinear
@@ -168,8 +168,8 @@ class DyGFormer(PairEncoder):
         """The channel of shared partners; counts have few values, so the net sees each once.  # [T, channel]"""
         entries = shown.reshape(-1) * self.config.patch
         begin = (entries.cumsum(0) - entries).view(-1, 2)
-        node, length, pair, to = (part.cpu().numpy() for part in (read.node, read.length, ends, begin))
-        count = as_tensor(appearances(node, length, pair, to, int(entries.sum()))).to(ends.device)  # [.., 2]
+        pairs = SequencePairs(*(part.cpu().numpy() for part in (read.node, read.length, ends, begin)))
+        count = as_tensor(appearances(pairs, int(entries.sum()))).to(ends.device)  # [.., 2]
         value = torch.arange(int(count.max()) + 1 if len(count) else 1, device=ends.device)
         net = self.count(value.to(self.out.weight.dtype).unsqueeze(1))  # [values, channel]
         both = nn.functional.embedding_bag(count, net, mode="sum")  # [T * patch, channel]

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dsrd.compiled import compiled
 from dsrd.events import NULL
-from dsrd.history.index import Floats, Ints, mixed, unit
+from dsrd.hashing import hashed_uniform, splitmix64
+from dsrd.history.index import Floats, Ints
 
 HOPS = 3
 PLACES = 2 ** (2 * HOPS)
@@ -110,7 +110,7 @@ def slot_of(rule: Rule, key: int, size: int) -> np.int64:
     if rule.quadratic:
         c = rule.seed % 100
         return np.int64((c * key + (c + 1) * key * key) % size)
-    return np.int64(mixed(mixed(np.uint64(rule.seed)) ^ np.uint64(key)) % np.uint64(size))
+    return np.int64(splitmix64(splitmix64(np.uint64(rule.seed)) ^ np.uint64(key)) % np.uint64(size))
 
 
 @compiled
@@ -118,7 +118,7 @@ def accepts(rule: Rule, held: int, key: int, hop: int, owner: int, event: int) -
     """Whether a slot that holds `held` takes `key`: always if empty or equal, otherwise by chance."""
     if held in (NULL, key):
         return True
-    return unit(HOPS * rule.seed + hop, owner, event, key) < rule.replace
+    return hashed_uniform(HOPS * rule.seed + hop, owner, event, key) < rule.replace
 
 
 @compiled

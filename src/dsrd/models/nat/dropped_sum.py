@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dsrd.compiled import compiled, vectorised
-from dsrd.history.index import Ints, enlarged, mixed
+from dsrd.hashing import STEP, splitmix64, unit_interval
+from dsrd.history.index import Ints, enlarged
 
 Reals = NDArray[Any]  # float32 or float64, like the weights
 Places = NDArray[np.int32]
@@ -46,9 +47,9 @@ def dropped_sum(x: Tensor, weight: Tensor, group: Tensor, groups: int, p: float)
 class _DroppedSum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, group: Tensor, groups: int, p: float, seed: int) -> Tensor:
-        arrays = (part.detach().cpu().contiguous().numpy() for part in (x, weight, group))
+        x_, weight_, group_ = (part.detach().cpu().contiguous().numpy() for part in (x, weight, group))
         row, column = places(len(x), len(weight), p, np.uint64(seed))
-        ctx.dropped = dropped = Dropped(*arrays, row, column)
+        ctx.dropped = dropped = Dropped(x_, weight_, group_, row, column)
         sums = np.zeros((groups, len(weight)), dropped.x.dtype)
         add_dropped(dropped, sums)
         return torch.from_numpy(sums).to(x.device)
@@ -73,9 +74,8 @@ def places(rows: int, columns: int, p: float, seed: np.uint64) -> tuple[Places, 
     column_of = np.empty_like(row_of)
     row, column, count = 0, 0, 0
     while True:
-        seed += np.uint64(0x9E3779B97F4A7C15)
-        chance = float(mixed(seed) >> np.uint64(11)) * (1.0 / 9007199254740992.0)  # in [0, 1)
-        gap = -np.log(1.0 - chance) / rate
+        seed += STEP
+        gap = -np.log(1.0 - unit_interval(splitmix64(seed))) / rate
         column += int(min(gap, float(rows) * columns))
         while column >= columns:
             column -= columns

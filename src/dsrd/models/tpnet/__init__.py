@@ -176,10 +176,9 @@ class TPNet(TemporalModel):
         """Times, or with the setting `clock` the ranks of times in seconds."""
         if not self.config.clock:
             return time
-        start, length, _, _, column, _ = past.index
-        known, num_entries = self._times, int(length.sum())
+        column, known, num_entries = past.index.time, self._times, int(past.index.length.sum())
         if known is None or known.column is not column or known.num_entries != num_entries:
-            distinct = projections.distinct_times(start, length, column)
+            distinct = projections.distinct_times(past.index)
             known = self._times = Times(column, num_entries, distinct)
         rank = np.searchsorted(known.distinct, time.cpu().numpy())
         return as_tensor(rank * self.config.clock).to(time.device)

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsrd.compiled import compiled, vectorised
-from dsrd.history.index import Floats, Ints, unit
+from dsrd.hashing import hashed_uniform
+from dsrd.history.index import Floats, Index, Ints
 
 Rows = NDArray[np.float32]
 
@@ -41,8 +42,8 @@ class EventBatch(NamedTuple):
 def write_code(node: int, out: Rows) -> None:
     """P0 of a node: normal numbers of variance 1 / d, by the Box-Muller transform."""
     for i in range(len(out)):
-        radius = np.sqrt(-2.0 * np.log(1.0 - unit(0, node, 0, 2 * i)) / len(out))
-        out[i] = radius * np.cos(2.0 * np.pi * unit(0, node, 0, 2 * i + 1))
+        radius = np.sqrt(-2.0 * np.log(1.0 - hashed_uniform(0, node, 0, 2 * i)) / len(out))
+        out[i] = radius * np.cos(2.0 * np.pi * hashed_uniform(0, node, 0, 2 * i + 1))
 
 
 @compiled
@@ -129,11 +130,11 @@ def products(rows: Rows, first: Ints, second: Ints) -> Rows:
 
 
 @compiled
-def distinct_times(start: Ints, length: Ints, time: Floats) -> Floats:
+def distinct_times(index: Index) -> Floats:
     """The distinct times in an index of interactions, sorted."""
-    times, size = np.empty(length.sum(), np.float64), 0
-    for node in range(len(start)):
-        for entry in range(start[node], start[node] + length[node]):
-            times[size] = time[entry]
+    times, size = np.empty(index.length.sum(), np.float64), 0
+    for node in range(len(index.start)):
+        for place in range(index.start[node], index.start[node] + index.length[node]):
+            times[size] = index.time[place]
             size += 1
     return np.unique(times)

@@ -109,7 +109,7 @@ def settings_page() -> str:
 
 
 def models_page() -> str:
-    """The table that `dsrd models` prints, then each model's own words."""
+    """The table that `dsrd models` prints, then the docstring of each model."""
     printed = CliRunner().invoke(app, ["models", "--json"], catch_exceptions=False).stdout
     rows = json.loads(printed.splitlines()[-1])["models"]
     columns = ["model", "paper", "year", "a score reads", "state", "bytes per node", "cost of a score", "weights"]

@@ -1,4 +1,4 @@
-"""DyRep: a recurrent memory per node, fed by what its partner's neighbourhood looks like.
+"""DyRep: a recurrent memory per node, updated with a summary of the partner's neighbourhood.
 
 Trivedi, Farajtabar, Biswal, Zha: DyRep: Learning Representations over Dynamic Graphs, ICLR 2019.
 The version of the published tables, which keeps the paper's attentive message inside the memory framework of TGN:
@@ -12,11 +12,13 @@ Fidelity
 --------
 * The paper models the rate of events (a point process, with association and communication) and attends over a
   learned adjacency. The published tables use recent neighbours and the common link head, as here.
-* **The attention is not trained.** It stands inside mail only, which is cut from the gradient before it is read:
-  in the public code its weights are listed as parameters and never change. Here they are fixed, visibly. Its
-  dropout acts in training, as published.
+* **The attention is not trained.** It is used inside mail only, which is detached from the gradient before it is
+  read: in the public code its weights are listed as parameters and never change. Here they are marked as fixed.
+  Its dropout is active in training, as published.
 * Of several messages in one batch the last in *time* is kept. `last_message="role"` keeps the public code's order:
   all source-role messages, then all target-role ones, the last of that list.
+* With several layers, a neighbour at the time it was met is embedded once for all nodes that read it, so in
+  training they share its dropout. The public code embeds it again for each of them.
 * A node without history attends to nothing. With `attend_padding=true` it attends to its padding, whose "age" is
   the clock itself, as in the public code.
 * Node features enter the attention and not the embedding, as in the public code.
@@ -52,7 +54,7 @@ class DyRepConfig:
 
 
 class DyRep(NodeEncoder):
-    """Memory by a plain recurrent unit; messages carry an attentive reading of the partner."""
+    """Memory by a plain recurrent unit; messages hold an attention over the partner's neighbours."""
 
     Config = DyRepConfig
     card = ModelCard(
@@ -80,15 +82,15 @@ class DyRep(NodeEncoder):
         ).requires_grad_(False)
 
     def encode(self, node: Tensor, time: Tensor, past: Past) -> Tensor:
-        distinct, where = torch.unique(node, return_inverse=True)
-        memory, _ = self.memory.read(self.state, distinct)
+        nodes, where = torch.unique(node, return_inverse=True)
+        memory, _ = self.memory.read(self.state, nodes)
         return memory.index_select(0, where)
 
     def observe(self, events: Events, past: Past) -> None:
-        def heard(partner: Tensor, time: Tensor) -> Tensor:
-            seen: Tensor = self.reader(
+        def read_partner(partner: Tensor, time: Tensor) -> Tensor:
+            embedded: Tensor = self.reader(
                 partner, time, past, lambda node: self.memory.recall(self.state, node, past), self.time
             )
-            return seen
+            return embedded
 
-        self.memory.exchange(self.state, events, past, self.config.last_message, self.time, heard)
+        self.memory.exchange(self.state, events, past, self.config.last_message, self.time, read_partner)

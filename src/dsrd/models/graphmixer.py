@@ -79,11 +79,12 @@ class GraphMixer(NodeEncoder):
         return embedded
 
     def _node(self, node: Tensor, time: Tensor, past: Past) -> Tensor:
-        own = past.node_x(node)  # [Q, node_dim]
-        if not own.shape[-1]:
-            return own
+        """x(u) plus the mean features of the node's neighbours.  # [Q] -> [Q, node_dim]"""
+        own_x = past.node_x(node)
+        if not own_x.shape[-1]:
+            return own_x
         links = past.sample(self.config.sampling, node, time, self.config.history)
         count = links.mask.sum(dim=1, keepdim=True).clamp(min=1)  # [Q, 1]
         if self.config.node_mean == "published":
             count = count * self.config.history
-        return own + torch.einsum("qkd,qk->qd", past.node_x(links.node), links.mask.to(own.dtype)) / count
+        return own_x + torch.einsum("qkd,qk->qd", past.node_x(links.node), links.mask.to(own_x.dtype)) / count

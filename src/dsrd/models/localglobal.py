@@ -1,10 +1,10 @@
-"""LocalGlobal: the source's own last partners first, then whoever was anybody's target last.
+"""LocalGlobal: first the source's own last partners, then the last targets of all sources.
 
 The heuristic of that name on the leaderboard of the Temporal Graph Benchmark (tgbl-wiki), in its variant with
 global recency. A rule without weights and without state.
 
     met before    score falls with the time since u last sent an event to v
-    never met     below every pair that met; falls with the time since v was last a target, of any source
+    never met     below every pair that met; falls with the time since v was last a target of any source
 
 Ages a enter as f(a) = 1 - log(1 + a / tick) / log(1 + 1e10), at least 0.01 and 0 for never; a tick is 1e-7 of the
 training stream's span, so the unit of time does not matter. Logits are 1 + 6 f(pair) for pairs that met and
@@ -33,7 +33,7 @@ class LocalGlobalConfig:
 
 
 class LocalGlobal(TemporalModel):
-    """Pairs by when they last met, strangers by when the target was last anybody's; learns nothing."""
+    """Pairs by when they last met, pairs that never met by when v was last a target; learns nothing."""
 
     Config = LocalGlobalConfig
     card = ModelCard(

@@ -1,6 +1,6 @@
-"""Popularity: the targets that everybody chose lately. A rule without weights and without state.
+"""Popularity: targets that had many events lately. A rule without weights and without state.
 
-    c(v, t) = sum of exp(-(t - t_i) / tau) over v's earlier events as a target, whatever their sources
+    c(v, t) = sum of exp(-(t - t_i) / tau) over v's earlier events as a target, from any source
     score   = asinh(log c(v, t))
 
 tau is a share of the training stream's span, so the unit of time does not matter. log c runs from -1000 and less

@@ -1,4 +1,4 @@
-"""Recency: whoever met last meets next. A rule without weights and without state.
+"""Recency: the pair that met last meets next. A rule without weights and without state.
 
     met before    score falls with the time since u last sent an event to v
     never met     below every pair that met; falls with the time since u's last event and since v's, in any role
@@ -31,7 +31,7 @@ class RecencyConfig:
 
 
 class Recency(TemporalModel):
-    """Pairs by when they last met, strangers by when either endpoint was last active; learns nothing."""
+    """Pairs by when they last met, pairs that never met by when each endpoint was last active; learns nothing."""
 
     Config = RecencyConfig
     card = ModelCard(

@@ -1,4 +1,4 @@
-"""TGAT: attention over past neighbours, layer upon layer, with time as cosines. No memory.
+"""TGAT: layers of attention over past neighbours, with time as cosines. No memory.
 
 Xu, Ruan, Korpeoglu, Kumar, Achan: Inductive Representation Learning on Temporal Graphs, ICLR 2020.
 
@@ -9,11 +9,11 @@ over the interactions e = (u, v, t_v) of u that are picked among those before t.
 
 Fidelity
 --------
-* A neighbour at the time it was met is embedded once however many ask for it, so in training those who ask share
-  its dropout. In the public code every mention is embedded again.
+* A neighbour at the time it was met is embedded once for all nodes that read it, so in training they share its
+  dropout. The public code embeds it again for each of them.
 * `hop_time="float32"` rounds the time of a neighbour to float32 as the public code does. Where clocks exceed 2^24
   (enron counts seconds for three years) the rounding can move it past the query's own time, and the next layer
-  then sees the very event that is asked about: a leak. `"exact"`, the default, keeps times as they are.
+  then sees the very event that is to be predicted: a leak. `"exact"`, the default, keeps times as they are.
 * A node without history attends to nothing. With `attend_padding=true` it attends to its padding, whose "age" is
   the clock itself, as in the public code.
 * The paper draws neighbours uniformly; the published rows take the most recent ones on most data sets.
@@ -49,7 +49,7 @@ class TGATConfig:
 
 
 class TGAT(NodeEncoder):
-    """Stacked temporal attention; keeps no state."""
+    """Layers of temporal attention; keeps no state."""
 
     Config = TGATConfig
     card = ModelCard(

@@ -14,6 +14,8 @@ Fidelity
   all source-role messages, then all target-role ones, the last of that list, so that an older message received
   as a target overrides a newer one sent as a source.
 * The time encoding inside mail is made when the mail is written and carries no gradient, as in the public code.
+* With several layers, a neighbour at the time it was met is embedded once for all nodes that read it, so in
+  training they share its dropout. The public code embeds it again for each of them.
 * A node without history attends to nothing. With `attend_padding=true` it attends to its padding, whose "age" is
   the clock itself, as in the public code.
 """

@@ -22,7 +22,7 @@ from dsrd import SynthConfig, model_names
 from dsrd.cli.fields import comments
 from dsrd.cli.main import app
 from dsrd.config import PARTS, RunConfig, label
-from dsrd.models import model_class, settings
+from dsrd.models import model_class, published, settings
 
 HERE = Path(__file__).parent
 KINDS = ("random", "historical", "inductive")
@@ -109,7 +109,7 @@ def settings_page() -> str:
 
 
 def models_page() -> str:
-    """The table that `dsrd models` prints, then each model's own words."""
+    """The table that `dsrd models` prints, then the docstring of each model."""
     printed = CliRunner().invoke(app, ["models", "--json"], catch_exceptions=False).stdout
     rows = json.loads(printed.splitlines()[-1])["models"]
     columns = ["model", "paper", "year", "a score reads", "state", "bytes per node", "cost of a score", "weights"]
@@ -155,7 +155,7 @@ def _own_words(name: str) -> str:
 def _published(name: str) -> str:
     """Settings of the published rows, data sets with equal ones together."""
     groups: dict[str, list[str]] = {}
-    for dataset, given in model_class(name).published.items():
+    for dataset, given in published(name).items():
         groups.setdefault(_listed(given), []).append(dataset)
     if not groups:
         return ""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from dsrd.events import Events, Neighbors, Query
     from dsrd.history.live import Live
     from dsrd.history.past import Past
-    from dsrd.models import GraphSpec, NodeEncoder, State, TemporalModel, create
+    from dsrd.models import GraphSpec, ModelCard, NodeEncoder, State, TemporalModel, create
     from dsrd.models import names as model_names
     from dsrd.negatives.sampling import draw_negatives
     from dsrd.synthetic.drawing import synth
@@ -51,6 +51,7 @@ __all__ = [
     "GraphSpec",
     "LinkPredictor",
     "Live",
+    "ModelCard",
     "Neighbors",
     "NodeEncoder",
     "Past",
@@ -82,6 +83,7 @@ _HOME = {
     "GraphSpec": "models:GraphSpec",
     "LinkPredictor": "estimator.link_predictor:LinkPredictor",
     "Live": "history.live:Live",
+    "ModelCard": "models:ModelCard",
     "Neighbors": "events:Neighbors",
     "NodeEncoder": "models:NodeEncoder",
     "Past": "history.past:Past",

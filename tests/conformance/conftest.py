@@ -37,7 +37,9 @@ def task(stream: Dataset) -> Task:
 
 def variants() -> list[str]:
     """Every model with its own defaults, and `model:preset` for each preset it declares."""
-    return [variant for name in names() for variant in (name, *(f"{name}:{p}" for p in model_class(name).presets))]
+    return [
+        variant for name in names() for variant in (name, *(f"{name}:{p}" for p in model_class(name).card.presets))
+    ]
 
 
 def parted(variant: str) -> tuple[str, str]:
@@ -55,7 +57,7 @@ def build(variant: str, stream: Dataset, seed: int = 0, whole_moments: bool = Fa
         edge_dim=stream.edge_dim,
         whole_moments=whole_moments,
     )
-    model = create(name, spec, settings(name, stream.name, preset, model_class(name).small))
+    model = create(name, spec, settings(name, stream.name, preset, model_class(name).card.small))
     model.calibrate(stream.events[:200])
     return model
 
@@ -64,7 +66,7 @@ def build(variant: str, stream: Dataset, seed: int = 0, whole_moments: bool = Fa
 def name(request: pytest.FixtureRequest) -> str:
     variant = str(request.param)
     check = request.node.originalname.removeprefix("test_")
-    reason = model_class(parted(variant)[0]).skips.get(check)
+    reason = model_class(parted(variant)[0]).card.skips.get(check)
     if reason:
         pytest.skip(f"{variant}: {reason}")
     return variant

@@ -248,11 +248,13 @@ def test_built_in_models_that_learn_have_embeddings() -> None:
     """Nodes can be classified by any of them; a model from another folder need not offer that."""
     home = Path(dsrd.models.__file__).parent
     built_in = [cls for cls in map(model_class, names()) if home in Path(inspect.getfile(cls)).parents]
-    assert {cls.__name__ for cls in built_in if not embeds(cls)} == {cls.__name__ for cls in built_in if cls.rule}
+    assert {cls.__name__ for cls in built_in if not embeds(cls)} == {
+        cls.__name__ for cls in built_in if cls.card.rule
+    }
 
 
 def test_rules_have_nothing_to_learn(model: TemporalModel) -> None:
-    assert not (model.rule and model.num_parameters)
+    assert not (model.card.rule and model.num_parameters)
 
 
 def test_the_unit_of_time_does_not_matter(name: str, stream: Dataset) -> None:
@@ -295,4 +297,4 @@ def test_same_seed_same_run(name: str, stream: Dataset, task: Task) -> None:
 
 def _small_with_dropout(name: str) -> dict[str, object]:
     cls = model_class(name)
-    return {**cls.small, **({"dropout": 0.3} if hasattr(cls.Config(), "dropout") else {})}
+    return {**cls.card.small, **({"dropout": 0.3} if hasattr(cls.Config(), "dropout") else {})}

@@ -36,8 +36,8 @@ def write_log(folder: Path) -> None:
 
 def estimator(name: str, **more: object) -> dsrd.LinkPredictor:
     """A model small enough for a test."""
-    small = {} if model_class(name).rule else {"epochs": 1}
-    own = {f"model__{key}": value for key, value in model_class(name).small.items()}
+    small = {} if model_class(name).card.rule else {"epochs": 1}
+    own = {f"model__{key}": value for key, value in model_class(name).card.small.items()}
     return dsrd.LinkPredictor(name, **{**small, **own, **more})
 
 

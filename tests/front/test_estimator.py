@@ -34,8 +34,8 @@ def calls() -> dsrd.Dataset:
 @pytest.mark.parametrize("name", names())
 def test_python_and_the_command_line_make_the_same_run(name: str):
     """Same settings, same weights, same figures: there is one way through."""
-    settings = {} if model_class(name).rule else {"train.epochs": 1}
-    settings |= {f"model.{key}": value for key, value in model_class(name).small.items()}
+    settings = {} if model_class(name).card.rule else {"train.epochs": 1}
+    settings |= {f"model.{key}": value for key, value in model_class(name).card.small.items()}
     keywords = {key.replace(".", "__"): value for key, value in settings.items()}
     stream = dsrd.load("calls.csv", **COLUMNS)
     mine = dsrd.LinkPredictor(name, seed=3, **keywords).fit(stream, progress=False).evaluate(progress=False).record
@@ -91,7 +91,7 @@ def test_settings_are_resolved_in_the_constructor():
         dsrd.LinkPredictor(preset="papers")
     with pytest.raises(DsrdError, match="unknown model"):
         dsrd.LinkPredictor("tgm")
-    recipe = model_class("dsrd").recipe
+    recipe = model_class("dsrd").card.recipe
     run = dsrd.LinkPredictor().run_for(dsrd.load("calls.csv", **COLUMNS))
     assert {name: getattr(run.train, name) for name in recipe} == dict(recipe)
 

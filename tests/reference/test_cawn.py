@@ -122,7 +122,7 @@ def embed(model: Any, data: Dataset, past: Past, node: int, partner: int, time: 
     ids=lambda settings: "-".join(map(str, settings.values())),
 )
 def test_cawn(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dsrd.models.cawn.PART", 20)  # several parts, so that their order is tested
+    monkeypatch.setattr("dsrd.models.cawn.walks.WALKS_AT_ONCE", 20)  # several batches: their order is tested
     data = stream()
     model = build("cawn", data, **settings)
     past = Past(data.events, edge_x=data.edge_x.double(), node_x=data.node_x.double(), seed=3)

@@ -38,7 +38,14 @@ def stream(events: int = 50, nodes: int = 7) -> Dataset:
 def make_model(data: Dataset, whole_moments: bool = False, **settings: Any) -> Any:
     cls = model_class("dsrd")
     torch.manual_seed(1)
-    given = {**cls.small, "code_dim": WIDTH, "neighbors": 4, "scales": RATES, "count_scales": FINE, **settings}
+    given = {
+        **cls.card.small,
+        "code_dim": WIDTH,
+        "neighbors": 4,
+        "scales": RATES,
+        "count_scales": FINE,
+        **settings,
+    }
     spec = GraphSpec(
         num_nodes=data.num_nodes, node_dim=data.node_dim, edge_dim=data.edge_dim, whole_moments=whole_moments
     )

@@ -37,7 +37,7 @@ def stream(seed: int, events: int = 36, nodes: int = 6, features: bool = True) -
 def make_model(data: Dataset, **given: Any) -> Any:
     cls = model_class("dsrd")
     torch.manual_seed(1)
-    given = {**cls.small, "dim": 4, "time_dim": 3, "neighbors": 4, **given}
+    given = {**cls.card.small, "dim": 4, "time_dim": 3, "neighbors": 4, **given}
     spec = GraphSpec(num_nodes=data.num_nodes, node_dim=data.node_dim, edge_dim=data.edge_dim)
     model = create("dsrd", spec, settings("dsrd", "toy", "paper", given))
     for name, parameter in model.named_parameters():  # nothing at a special value

@@ -15,7 +15,7 @@ from dsrd.data.dataset import Dataset
 from dsrd.errors import DsrdError
 from dsrd.events import Query
 from dsrd.history.past import Past
-from dsrd.models.dygformer.cooccurrence import appearances
+from dsrd.models.dygformer.cooccurrence import SequencePairs, appearances
 
 Entry = tuple[int, int, float] | None  # node, event, age; None where the padding is
 
@@ -110,14 +110,13 @@ def test_default_does_not_depend_on_the_call() -> None:
 
 def test_appearances_are_counted() -> None:
     node = np.array([[5, 7, 5, 0], [7, 9, 0, 0], [5, 5, 5, 7]])
-    found = appearances(
-        node, np.array([3, 2, 4]), np.array([[0, 1], [2, 0], [1, 1]]), np.array([[0, 4], [6, 10], [13, 15]]), 17
-    )
+    ends, begin = np.array([[0, 1], [2, 0], [1, 1]]), np.array([[0, 4], [6, 10], [13, 15]])
+    counts = appearances(SequencePairs(node, np.array([3, 2, 4]), ends, begin), 17)
     expected = [[2, 0], [1, 1], [2, 0], [0, 0], [1, 1], [0, 1]]
     expected += [[3, 2], [3, 2], [3, 2], [1, 1], [3, 2], [1, 1], [3, 2], [1, 1], [1, 1], [1, 1], [1, 1]]
-    assert found.tolist() == expected
+    assert counts.tolist() == expected
 
 
 def test_lengths_that_patches_do_not_fill_are_refused() -> None:
-    with pytest.raises(DsrdError, match="length=7, patch=2"):
+    with pytest.raises(DsrdError, match=r"model\.length=7, model\.patch=2: give a length"):
         build("dygformer", stream(), length=7)

@@ -20,7 +20,7 @@ class NaiveDyRep(NaiveTGN):
     """The attention is TGN's; the unit, the message and the embedding are not."""
 
     def __init__(self, model: Any, data: Dataset) -> None:
-        self.model, self.data, self.dim = model, data, model.head.hidden.in_features // 2
+        self.model, self.data, self.dim = model, data, model.head.out.in_features
         self.memory: dict[int, Tensor] = {}
         self.last: dict[int, float] = {}
         self.mail: dict[int, tuple[Tensor, float]] = {}

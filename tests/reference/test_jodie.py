@@ -23,7 +23,7 @@ class NaiveJODIE:
     """Memory and mail in dictionaries; gaps by walking through the stream."""
 
     def __init__(self, model: Any, data: Dataset) -> None:
-        self.model, self.data, self.dim = model, data, model.head.hidden.in_features // 2
+        self.model, self.data, self.dim = model, data, model.head.out.in_features
         self.memory: dict[int, Tensor] = {}
         self.last: dict[int, float] = {}
         self.mail: dict[int, tuple[Tensor, float]] = {}

@@ -33,7 +33,7 @@ def build(name: str, data: Dataset, **settings: Any) -> TemporalModel:
     cls = model_class(name)
     torch.manual_seed(0)
     spec = GraphSpec(num_nodes=data.num_nodes, node_dim=data.node_dim, edge_dim=data.edge_dim)
-    config = overridden(cls.Config(), {**cls.small, **settings})
+    config = overridden(cls.Config(), {**cls.card.small, **settings})
     return create(name, spec, config).double().eval()
 
 
@@ -55,7 +55,7 @@ def cosine(model: Any, dt: float) -> Tensor:
 
 
 def head(model: Any, src: Tensor, dst: Tensor) -> Tensor:
-    hidden = torch.relu(model.head.hidden(torch.cat([src, dst])))
+    hidden = torch.relu(model.head.hidden.weight @ torch.cat([src, dst]) + model.head.hidden.bias)
     result: Tensor = model.head.out(hidden)[0]
     return result
 

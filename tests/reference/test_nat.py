@@ -15,7 +15,7 @@ from dsrd.data.dataset import Dataset
 from dsrd.events import Events, Query
 from dsrd.history.past import Past
 from dsrd.models import TemporalModel
-from dsrd.models.nat import gives_way, slot_of
+from dsrd.models.nat.caches import Rule, accepts, slot_of
 from dsrd.models.nat.dropped_sum import dropped_sum, places
 
 UNMET = 50
@@ -176,12 +176,15 @@ def test_embedding_is_what_a_node_remembers() -> None:
 
 def test_slots_and_rivals() -> None:
     keys = range(1, 5000)
-    assert len({slot_of(key, 32, 0, True) for key in keys}) == 7
-    assert len({slot_of(key, 32, 0, False) for key in keys}) == 32
-    taken = [gives_way(1, key, 1, 7, 3, 0.9, 0) for key in keys if key > 1]
-    assert abs(np.mean(taken) - 0.9) < 0.02
-    assert gives_way(0, 5, 1, 7, 3, 0.0, 0)
-    assert gives_way(5, 5, 1, 7, 3, 0.0, 0)
+    rule = Rule(near=32, far=16, quadratic=False, replace=0.9, seed=0)
+    assert len({slot_of(rule, key, 32) for key in keys}) == 32
+    assert len({slot_of(rule._replace(quadratic=True), key, 32) for key in keys}) == 7
+    accepted = [accepts(rule, 1, key, 1, 7, 3) for key in keys if key > 1]
+    assert abs(np.mean(accepted) - 0.9) < 0.02
+    never = rule._replace(replace=0.0)
+    assert accepts(never, 0, 5, 1, 7, 3)
+    assert accepts(never, 5, 5, 1, 7, 3)
+    assert not accepts(never, 4, 5, 1, 7, 3)
 
 
 def test_dropped_sum_is_dropout_of_the_products() -> None:

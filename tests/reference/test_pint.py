@@ -17,7 +17,9 @@ from torch import Tensor
 from dsrd.data.dataset import Dataset
 from dsrd.events import Query
 from dsrd.history.past import Past
-from dsrd.models.pint import Level, faded_sum, walk_counts
+from dsrd.models.pint import walk_counts
+from dsrd.models.pint.faded_sum import NeighborTerms, faded_sum
+from dsrd.models.pint.walk_counts import WalkTable
 
 Pairs = list[tuple[int, int]]
 
@@ -34,9 +36,9 @@ def count_walks(events: Pairs, start: int, end: int, steps: int) -> int:
     return total
 
 
-def empty_table(nodes: int, steps: int) -> tuple[Any, ...]:
+def empty_table(nodes: int, steps: int) -> WalkTable:
     rows = (np.zeros(nodes, np.int64) for _ in range(3))
-    return *rows, np.zeros(2, np.int32), np.zeros((2, steps), np.float32), np.zeros(1, np.int64)
+    return WalkTable(*rows, np.zeros(2, np.int32), np.zeros((2, steps), np.float32), np.zeros(1, np.int64))
 
 
 @settings(max_examples=40, deadline=None)
@@ -66,8 +68,7 @@ def test_rows_move_and_are_packed() -> None:
         table, dst, np.full(leaves, 2), found
     )  # every later leaf reaches the first through the centre
     assert found[1:].tolist() == [[0.0, 0.0, 1.0]] * (leaves - 1)
-    pairs = int(table[walk_counts.LENGTH].sum())
-    assert len(table[walk_counts.NODE]) < 4 * pairs
+    assert len(table.node) < 4 * int(table.length.sum())
 
 
 class NaivePINT(NaiveTGN):
@@ -143,8 +144,7 @@ def test_the_compiled_sum_is_the_one_written_out() -> None:
     base, x, w = (torch.randn(n, 5, **draw).requires_grad_() for n in (4, 3, 6))
     above, row, x_row = (torch.randint(n, (20,), generator=generator) for n in (7, 4, 3))
     place, fade = torch.randn(20, 6, **draw).relu(), torch.rand(20, **draw)
-    below = Level(row, fade, row, row, above, fade)
-    found = faded_sum(below, base, row, x, x_row, place, w, 7)
+    found = faded_sum(NeighborTerms(above, fade, row, x_row, place), base, x, w, 7)
     met = torch.relu(base[row] + x[x_row] + place @ w) * fade.unsqueeze(1)
     expected = torch.stack([met[above == node].sum(dim=0) for node in range(7)])
     assert torch.allclose(found, expected)

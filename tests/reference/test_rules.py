@@ -170,5 +170,5 @@ def test_rules_are_listed() -> None:
 
 @pytest.mark.parametrize("tau", [0.0, -1.0, math.nan])
 def test_a_tau_that_is_not_positive_is_refused(tau: float) -> None:
-    with pytest.raises(DsrdError, match="give a share of the training span above 0"):
+    with pytest.raises(DsrdError, match=r"model\.tau=\S+: give a number above 0"):
         create("popularity", GraphSpec(), model_class("popularity").Config(tau=tau))

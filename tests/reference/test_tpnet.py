@@ -84,7 +84,8 @@ class NaiveTPNet:
 
     def score(self, src: int, dst: int, time: float) -> Tensor:
         both = [self.embed(node, src, dst, time) for node in (src, dst)]
-        hidden = torch.relu(self.model.head.hidden(torch.cat([*both, self.relation(src, dst)])))
+        whole, first = torch.cat([*both, self.relation(src, dst)]), self.model.head.hidden
+        hidden = torch.relu(first.weight @ whole + first.bias)
         result: Tensor = self.model.head.out(hidden)[0]
         return result
 
@@ -111,12 +112,12 @@ def test_tpnet(settings: dict[str, Any]) -> None:
 
 
 def test_codes_are_normal_and_belong_to_nodes() -> None:
-    rows = projections.at_rest(400, 1, 50)[:, 0]
+    rows = projections.initial_rows(400, 1, 50)[:, 0]
     assert abs(rows.mean()) < 0.005
     assert np.allclose(rows.std(), 1 / math.sqrt(50), rtol=0.02)
     gram = rows @ rows.T
     assert np.allclose(gram[~np.eye(400, dtype=bool)].std(), 1 / math.sqrt(50), rtol=0.05)
-    assert np.array_equal(projections.at_rest(10, 1, 50), projections.at_rest(400, 1, 50)[:10])
+    assert np.array_equal(projections.initial_rows(10, 1, 50), projections.initial_rows(400, 1, 50)[:10])
 
 
 def test_a_node_beyond_the_table_reads_as_one_nothing_has_happened_to() -> None:
@@ -135,4 +136,4 @@ def test_ranks_of_times_know_only_the_past() -> None:
     whole, growing = Past(data.events), Live()
     for batch in data.events.batches(5):
         growing.append(batch)
-        assert torch.equal(model._ticks(batch.time, growing), other._ticks(batch.time, whole))
+        assert torch.equal(model._clock(batch.time, growing), other._clock(batch.time, whole))

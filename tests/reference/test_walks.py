@@ -128,7 +128,7 @@ def streams(draw: st.DrawFn) -> Events:
 def make_model(precision: str = "float32", whole_moments: bool = False) -> object:
     cls = model_class("dsrd")
     sizes = {"code_dim": WIDTH, "neighbors": 4, "count_scales": FINE, "scales": RATES}
-    config = overridden(cls.Config(), {**cls.small, **sizes, "precision": precision})
+    config = overridden(cls.Config(), {**cls.card.small, **sizes, "precision": precision})
     model = create("dsrd", GraphSpec(num_nodes=3, whole_moments=whole_moments), config)
     model.body.rate = torch.tensor(RATES, dtype=torch.float64)
     model.body.fine = torch.tensor(FINE, dtype=torch.float64)

@@ -29,7 +29,7 @@ class FixedNegatives(TrainingNegatives):
 def model_of(stream: Dataset, precision: str) -> TemporalModel:
     torch.manual_seed(0)
     spec = GraphSpec(num_nodes=stream.num_nodes, node_dim=stream.node_dim, edge_dim=stream.edge_dim)
-    small = {**model_class("dsrd").small, "precision": precision}
+    small = {**model_class("dsrd").card.small, "precision": precision}
     model = create("dsrd", spec, settings("dsrd", stream.name, "default", small))
     model.calibrate(stream.events[:200])
     return model

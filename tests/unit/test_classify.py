@@ -45,7 +45,7 @@ def backbone(data: Dataset, name: str = MODEL) -> Any:
     torch.manual_seed(0)
     spec = GraphSpec(num_nodes=data.num_nodes, node_dim=data.node_dim, edge_dim=data.edge_dim)
     kind = model_class(name)
-    model = create(name, spec, kind.Config(**kind.small))
+    model = create(name, spec, kind.Config(**kind.card.small))
     model.calibrate(data.events)
     return model
 
@@ -241,7 +241,7 @@ def test_a_model_without_embeddings_is_refused():
 
 
 def fitted(data: Dataset, name: str = MODEL, **more: Any) -> LinkPredictor:
-    return LinkPredictor(name, epochs=1, **model_class(name).small).fit(data, progress=False, **more)
+    return LinkPredictor(name, epochs=1, **model_class(name).card.small).fit(data, progress=False, **more)
 
 
 def rows(data: Dataset, first: int, last: int | None = None) -> list[tuple[int, int, float]]:

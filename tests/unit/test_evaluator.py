@@ -30,7 +30,7 @@ def task() -> Task:
 def make_tgn(task: Task):  # noqa: ANN201
     torch.manual_seed(0)
     cls = model_class("tgn")
-    model = create("tgn", GraphSpec(num_nodes=task.dataset.num_nodes), overridden(cls.Config(), cls.small))
+    model = create("tgn", GraphSpec(num_nodes=task.dataset.num_nodes), overridden(cls.Config(), cls.card.small))
     model.head.out.weight.data *= 100  # scores of untrained weights nearly tie: a last bit could move a rank
     for batch in task.split.train.batches(200):
         model.observe(batch, task.train_past)
@@ -41,7 +41,7 @@ def make_dsrd(task: Task, whole_moments: bool = False):  # noqa: ANN201
     torch.manual_seed(0)
     cls = model_class("dsrd")
     spec = GraphSpec(num_nodes=task.dataset.num_nodes, whole_moments=whole_moments)
-    model = create("dsrd", spec, overridden(cls.Config(), cls.small))
+    model = create("dsrd", spec, overridden(cls.Config(), cls.card.small))
     model.calibrate(task.split.train)
     return model.eval()
 

@@ -36,7 +36,7 @@ def ready(name: str, task: Task, **more: object) -> TemporalModel:
     cls, data = model_class(name), task.dataset
     torch.manual_seed(0)
     spec = GraphSpec(num_nodes=data.num_nodes, node_dim=data.node_dim, edge_dim=data.edge_dim)
-    model = create(name, spec, overridden(cls.Config(), {**cls.small, **more}))
+    model = create(name, spec, overridden(cls.Config(), {**cls.card.small, **more}))
     model.calibrate(task.split.train)
     with torch.no_grad():
         for batch in task.split.train.batches(50):
@@ -219,7 +219,7 @@ def test_constants_are_those_that_training_can_move(ablate: str, used: set[str],
 @pytest.mark.parametrize("name", ["dsrd", "graphmixer"])
 def test_every_epoch_logs_what_was_learned(name: str, task: Task):
     run = RunConfig(dataset="synth", model=name).with_overrides({"train.epochs": 2})
-    fit = Fit(replace(run, model_args=dict(model_class(name).small)), task)
+    fit = Fit(replace(run, model_args=dict(model_class(name).card.small)), task)
     history = fit().history
     assert [("learned" in line) for line in history] == [name == "dsrd"] * 2
     if name == "dsrd":

@@ -8,12 +8,12 @@ from dsrd.config import RunConfig, TrainConfig
 from dsrd.errors import DsrdError
 from dsrd.models import configured, model_class, names, settings
 
-DECLARED = [(name, preset) for name in names() for preset in model_class(name).presets]
+DECLARED = [(name, preset) for name in names() for preset in model_class(name).card.presets]
 
 
 @pytest.mark.parametrize(("name", "preset"), DECLARED)
 def test_a_preset_sets_model_and_recipe_and_gives_way_to_what_was_asked(name: str, preset: str) -> None:
-    declared = model_class(name).presets[preset]
+    declared = model_class(name).card.presets[preset]
     config = settings(name, "uci", preset, {})
     assert all(getattr(config, key) == value for key, value in declared.model.items())
     run = configured(RunConfig(dataset="uci", model=name), {"preset": preset})

@@ -53,7 +53,7 @@ def gaps(events: int = 900, seed: int = 0) -> Dataset:
 def backbone(data: Dataset, name: str, train: Events | None = None) -> Any:
     torch.manual_seed(0)
     kind = model_class(name)
-    model = create(name, GraphSpec(num_nodes=data.num_nodes), kind.Config(**kind.small))
+    model = create(name, GraphSpec(num_nodes=data.num_nodes), kind.Config(**kind.card.small))
     model.calibrate(data.events if train is None else train)
     return model
 

@@ -168,7 +168,7 @@ def small(name: str, task: Task) -> TemporalModel:
     torch.manual_seed(0)
     cls, data = model_class(name), task.dataset
     spec = GraphSpec(num_nodes=data.num_nodes, node_dim=data.node_dim, edge_dim=data.edge_dim)
-    model = create(name, spec, overridden(cls.Config(), cls.small))
+    model = create(name, spec, overridden(cls.Config(), cls.card.small))
     model.calibrate(task.split.train)
     for batch in task.split.train.batches(50):
         model.observe(batch, task.train_past)
@@ -222,7 +222,7 @@ def test_ranks_are_the_benchmarks(found: Benchmark) -> None:
 @pytest.mark.parametrize("name", ["edgebank", "graphmixer", "dsrd"])
 def test_a_fit_on_given_parts_ranks_given_candidates(name: str, found: Benchmark) -> None:
     task = Task.of_parts(*found)
-    run = RunConfig(dataset="tgbl-tiny", model=name, model_args=model_class(name).small, evaluate=RANDOM)
+    run = RunConfig(dataset="tgbl-tiny", model=name, model_args=model_class(name).card.small, evaluate=RANDOM)
     fit = Fit(run.with_overrides({"train.epochs": 2, "train.batch_size": 50}), task)
     fit()
     assert fit.validation.ranked is None, "early stopping looks at random negatives alone"

@@ -30,7 +30,7 @@ from dsrd.evaluate.scoring import Progress, silent
 from dsrd.events import Events
 from dsrd.history.past import Past
 from dsrd.models import Snapshot, TemporalModel
-from dsrd.models.base import distinct
+from dsrd.nn.distinct import distinct
 
 Probabilities = NDArray[np.float32]
 

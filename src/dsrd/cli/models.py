@@ -67,7 +67,7 @@ def _common(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _in_full(row: dict[str, Any]) -> None:
-    """The model's own words, then every setting and what the published rows set."""
+    """The model's docstring, then every setting, the published settings and the presets."""
     show.line(_folded(row["description"]) + "\n")
     facts = [("paper", row["paper"]), *_common(row)]
     facts += [("bytes", f"{row['bytes']:,} per node"), ("weights", f"{row['parameters']:,} at the defaults")]
@@ -94,7 +94,7 @@ def _in_full(row: dict[str, Any]) -> None:
 
 
 def _folded(text: str) -> str:
-    """Sentences and notes at the width of a terminal; equations, which are indented, and headings as they stand.
+    """Paragraphs and notes filled to the width of a terminal; indented equations and headings stay as they are.
 
     >>> print(_folded("Words\\nof one paragraph.\\n\\n    a = b\\n\\n* A\\n  note.\\n* Another."))
     Words of one paragraph.
@@ -105,7 +105,7 @@ def _folded(text: str) -> str:
     * Another.
     """
     kept = r"^(?:    .*|-+)$"
-    # a line goes on the one above unless it is empty, kept as it is, or begins a note or a paragraph
+    # a line continues the one above unless it is empty, kept as it is, or begins a note or a paragraph
     joined: list[str] = []
     for line in text.splitlines():
         starts = not line or line.startswith("* ") or re.match(kept, line)
@@ -120,22 +120,22 @@ def _folded(text: str) -> str:
 
 
 def _row(name: str) -> dict[str, Any]:
-    from dsrd.models import model_class
+    from dsrd.models import model_class, published
 
     cls = model_class(name)
     description = inspect.cleandoc(sys.modules[cls.__module__].__doc__ or "")
-    year = re.search(r"\b(?:19|20)\d{2}\b", cls.paper)
+    year = re.search(r"\b(?:19|20)\d{2}\b", cls.card.paper)
     sizes = _sizes(name, "default")
     presets = {
         preset: {"about": each.about, "settings": _keys(each), **_sizes(name, preset)}
-        for preset, each in cls.presets.items()
+        for preset, each in cls.card.presets.items()
     }
     return {
         "name": name,
-        "paper": cls.paper,
+        "paper": cls.card.paper,
         "year": int(year[0]) if year else None,
-        "reads": cls.reads,
-        "cost": cls.cost,
+        "reads": cls.card.reads,
+        "cost": cls.card.cost,
         "summary": (cls.__doc__ or "").strip().splitlines()[0],
         "description": description,
         **sizes,
@@ -144,28 +144,28 @@ def _row(name: str) -> dict[str, Any]:
         "comments": comments(cls.Config),
         "options": _options(cls, description),
         "fidelity": len(re.findall(r"^\* ", _fidelity(description), re.M)),
-        "published": sorted(cls.published),
-        "published_settings": {dataset: dict(given) for dataset, given in cls.published.items()},
+        "published": sorted(published(name)),
+        "published_settings": {dataset: dict(given) for dataset, given in published(name).items()},
         "presets": presets,
     }
 
 
 def _fidelity(description: str) -> str:
-    """How the model differs from what was published, a point each; empty if its docstring has no such section."""
+    """The section on differences from paper and public code, a note each; empty if the docstring has none."""
     return description.partition(FIDELITY)[2]
 
 
 def _options(cls: type[TemporalModel], description: str) -> dict[str, Any]:
-    """Settings that choose among ways of doing it; `fidelity`: some way is that of the paper or of public code."""
-    told, about = _fidelity(description), comments(cls.Config)
+    """Settings that choose among variants; `fidelity`: a variant is explained in the section of that name."""
+    notes, about = _fidelity(description), comments(cls.Config)
     return {
-        key: {"values": values, "fidelity": f"`{key}=" in told or "see Fidelity" in about[key]}
+        key: {"values": values, "fidelity": f"`{key}=" in notes or "see Fidelity" in about[key]}
         for key, values in choices(cls.Config).items()
     }
 
 
 def _typed(value: Any) -> str:
-    """A value as one would type it after `--set`."""
+    """A value in the form that `--set` takes."""
     if isinstance(value, tuple):
         return ",".join(map(_typed, value))
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
@@ -187,6 +187,6 @@ def _sizes(name: str, preset: str) -> dict[str, Any]:
 
 
 def _keys(preset: Preset) -> dict[str, Any]:
-    """What a preset sets, as one would write it after `--set`."""
+    """The settings of a preset, with the keys that `--set` takes."""
     model = {f"model.{key}": value for key, value in preset.model.items()}
     return model | {f"train.{key}": value for key, value in preset.recipe.items()}

@@ -210,7 +210,7 @@ def _untrained(
         raise DsrdError("evaluate needs a run folder, or --model and --dataset; see `dsrd evaluate --help`")
     if events is not None:
         raise DsrdError("--events goes with a run folder; give one, or leave --events out")
-    if not model_class(model).rule:
+    if not model_class(model).card.rule:
         raise DsrdError(
             f"{model} has weights to learn; run `dsrd train --model {model} --dataset {dataset}` first"
         )

@@ -1,4 +1,4 @@
-"""DyRep: a recurrent memory per node, fed by what its partner's neighbourhood looks like.
+"""DyRep: a recurrent memory per node, updated with a summary of the partner's neighbourhood.
 
 Trivedi, Farajtabar, Biswal, Zha: DyRep: Learning Representations over Dynamic Graphs, ICLR 2019.
 The version of the published tables, which keeps the paper's attentive message inside the memory framework of TGN:
@@ -12,11 +12,13 @@ Fidelity
 --------
 * The paper models the rate of events (a point process, with association and communication) and attends over a
   learned adjacency. The published tables use recent neighbours and the common link head, as here.
-* **The attention is not trained.** It stands inside mail only, which is cut from the gradient before it is read:
-  in the public code its weights are listed as parameters and never change. Here they are fixed, visibly. Its
-  dropout acts in training, as published.
+* **The attention is not trained.** It is used inside mail only, which is detached from the gradient before it is
+  read: in the public code its weights are listed as parameters and never change. Here they are marked as fixed.
+  Its dropout is active in training, as published.
 * Of several messages in one batch the last in *time* is kept. `last_message="role"` keeps the public code's order:
   all source-role messages, then all target-role ones, the last of that list.
+* With several layers, a neighbour at the time it was met is embedded once for all nodes that read it, so in
+  training they share its dropout. The public code embeds it again for each of them.
 * A node without history attends to nothing. With `attend_padding=true` it attends to its padding, whose "age" is
   the clock itself, as in the public code.
 * Node features enter the attention and not the embedding, as in the public code.
@@ -24,16 +26,16 @@ Fidelity
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from dsrd.events import Events
 from dsrd.history.past import Past, Sampling
-from dsrd.models.base import GraphSpec, NodeEncoder, by_dataset
+from dsrd.models.base import GraphSpec, NodeEncoder
+from dsrd.models.card import ModelCard
+from dsrd.models.ranges import Chance, Positive
 from dsrd.nn.memory import RNN, LastMessage, MemoryAttention, MessageMemory
 from dsrd.nn.time import CosineTime
 
@@ -43,33 +45,24 @@ class DyRepConfig:
     neighbors: int = 10  # interactions of the partner read per message and layer
     sampling: Sampling = "recent"  # which ones
     layers: int = 1  # attention layers
-    heads: int = 2
+    heads: Positive = 2
     dim: int = 172  # width of memory and embeddings; features are padded to it
     time_dim: int = 100
     last_message: LastMessage = "time"  # see Fidelity
     attend_padding: bool = False  # see Fidelity
-    dropout: float = 0.1  # inside the attention
-
-
-def _published() -> dict[str, dict[str, Any]]:
-    groups = {
-        0.1: "wikipedia reddit myket SocialEvo Flights UNtrade UNvote",
-        0.0: "mooc lastfm enron uci CanParl USLegis Contacts",
-    }
-    settings = by_dataset("dropout", groups)
-    settings["CanParl"]["sampling"] = "uniform"
-    return settings
+    dropout: Chance = 0.1  # inside the attention
 
 
 class DyRep(NodeEncoder):
-    """Memory by a plain recurrent unit; messages carry an attentive reading of the partner."""
+    """Memory by a plain recurrent unit; messages hold an attention over the partner's neighbours."""
 
     Config = DyRepConfig
-    paper: ClassVar[str] = "Trivedi et al., ICLR 2019"
-    reads: ClassVar[str] = "memory of each endpoint"
-    cost: ClassVar[str] = "memory; per message k links, 1 attention layer"
-    published: ClassVar[Mapping[str, Mapping[str, Any]]] = _published()
-    small: ClassVar[Mapping[str, Any]] = {"neighbors": 4, "dim": 16, "time_dim": 8, "dropout": 0.0}
+    card = ModelCard(
+        paper="Trivedi et al., ICLR 2019",
+        reads="memory of each endpoint",
+        cost="memory; per message k links, 1 attention layer",
+        small={"neighbors": 4, "dim": 16, "time_dim": 8, "dropout": 0.0},
+    )
 
     def __init__(self, config: DyRepConfig, graph: GraphSpec) -> None:
         dim = max(config.dim, graph.edge_dim, graph.node_dim)
@@ -89,15 +82,15 @@ class DyRep(NodeEncoder):
         ).requires_grad_(False)
 
     def encode(self, node: Tensor, time: Tensor, past: Past) -> Tensor:
-        distinct, where = torch.unique(node, return_inverse=True)
-        memory, _ = self.memory.read(self.state, distinct)
+        nodes, where = torch.unique(node, return_inverse=True)
+        memory, _ = self.memory.read(self.state, nodes)
         return memory.index_select(0, where)
 
     def observe(self, events: Events, past: Past) -> None:
-        def heard(partner: Tensor, time: Tensor) -> Tensor:
-            seen: Tensor = self.reader(
+        def read_partner(partner: Tensor, time: Tensor) -> Tensor:
+            embedded: Tensor = self.reader(
                 partner, time, past, lambda node: self.memory.recall(self.state, node, past), self.time
             )
-            return seen
+            return embedded
 
-        self.memory.exchange(self.state, events, past, self.config.last_message, self.time, heard)
+        self.memory.exchange(self.state, events, past, self.config.last_message, self.time, read_partner)

@@ -22,15 +22,16 @@ Fidelity
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from dsrd.history.past import Past, Sampling
-from dsrd.models.base import GraphSpec, NodeEncoder, by_dataset
+from dsrd.models.base import GraphSpec, NodeEncoder
+from dsrd.models.card import ModelCard
+from dsrd.models.ranges import Chance
 from dsrd.nn.linear import BlockLinear
 from dsrd.nn.mixer import MixerBlock
 from dsrd.nn.time import CosineTime
@@ -45,36 +46,19 @@ class GraphMixerConfig:
     time_dim: int = 100  # cosines per age
     history: int = 2000  # neighbours in the mean of node features
     node_mean: Literal["once", "published"] = "once"  # see Fidelity
-    dropout: float = 0.1
-
-
-def _published() -> dict[str, dict[str, Any]]:
-    groups = {
-        0.5: "wikipedia reddit enron",
-        0.4: "mooc uci USLegis",
-        0.3: "SocialEvo",
-        0.2: "Flights CanParl",
-        0.1: "UNtrade Contacts",
-        0.0: "lastfm UNvote",
-    }
-    settings = by_dataset("dropout", groups)
-    settings["wikipedia"]["neighbors"] = 30
-    for name in ("reddit", "lastfm"):
-        settings[name]["neighbors"] = 10
-    for name in ("CanParl", "UNtrade", "UNvote"):
-        settings[name]["sampling"] = "uniform"
-    return settings
+    dropout: Chance = 0.1
 
 
 class GraphMixer(NodeEncoder):
     """Recent links through an MLP-mixer; keeps no state."""
 
     Config = GraphMixerConfig
-    paper: ClassVar[str] = "Cong et al., ICLR 2023"
-    reads: ClassVar[str] = "recent links of each endpoint"
-    cost: ClassVar[str] = "k links, 2 mixer blocks"
-    published: ClassVar[Mapping[str, Mapping[str, Any]]] = _published()
-    small: ClassVar[Mapping[str, Any]] = {"neighbors": 5, "dim": 16, "time_dim": 8, "history": 20, "dropout": 0.0}
+    card = ModelCard(
+        paper="Cong et al., ICLR 2023",
+        reads="recent links of each endpoint",
+        cost="k links, 2 mixer blocks",
+        small={"neighbors": 5, "dim": 16, "time_dim": 8, "history": 20, "dropout": 0.0},
+    )
 
     def __init__(self, config: GraphMixerConfig, graph: GraphSpec) -> None:
         dim = max(config.dim, graph.edge_dim, graph.node_dim)
@@ -95,11 +79,12 @@ class GraphMixer(NodeEncoder):
         return embedded
 
     def _node(self, node: Tensor, time: Tensor, past: Past) -> Tensor:
-        own = past.node_x(node)  # [Q, node_dim]
-        if not own.shape[-1]:
-            return own
+        """x(u) plus the mean features of the node's neighbours.  # [Q] -> [Q, node_dim]"""
+        own_x = past.node_x(node)
+        if not own_x.shape[-1]:
+            return own_x
         links = past.sample(self.config.sampling, node, time, self.config.history)
         count = links.mask.sum(dim=1, keepdim=True).clamp(min=1)  # [Q, 1]
         if self.config.node_mean == "published":
             count = count * self.config.history
-        return own + torch.einsum("qkd,qk->qd", past.node_x(links.node), links.mask.to(own.dtype)) / count
+        return own_x + torch.einsum("qkd,qk->qd", past.node_x(links.node), links.mask.to(own_x.dtype)) / count

@@ -1,4 +1,4 @@
-"""JODIE: a recurrent memory per node, projected to the time of the question.
+"""JODIE: a recurrent memory per node, projected to the time of the query.
 
 Kumar, Zhang, Leskovec: Predicting Dynamic Embedding Trajectory in Temporal Interaction Networks, KDD 2019.
 The version of the published tables, which keeps the paper's projection inside the memory framework of TGN:
@@ -13,7 +13,7 @@ Fidelity
   item's embedding. The published tables use one unit for all nodes and the common link head, as here.
 * Of several messages in one batch the last in *time* is kept. `last_message="role"` keeps the public code's order:
   all source-role messages, then all target-role ones, the last of that list.
-* The time encoding stands inside mail only, which carries no gradient: in the public code its weights are listed
+* The time encoding is used inside mail only, which carries no gradient: in the public code its weights are listed
   as parameters and never change, here they are fixed.
 * A node's first gap is counted from the first training event. `first_gap="clock"` counts it from time 0, as the
   public code does; the two differ on streams whose clock does not begin at 0.
@@ -22,9 +22,8 @@ Fidelity
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -33,8 +32,10 @@ from torch import Tensor, nn
 
 from dsrd.events import Events, Query
 from dsrd.history.past import Past
-from dsrd.models.base import GraphSpec, TemporalModel, by_dataset
-from dsrd.nn.heads import MergeHead
+from dsrd.models.base import GraphSpec, TemporalModel
+from dsrd.models.card import ModelCard
+from dsrd.models.ranges import Chance
+from dsrd.nn.linear import Merge
 from dsrd.nn.memory import RNN, LastMessage, MessageMemory
 from dsrd.nn.time import CosineTime
 
@@ -47,29 +48,19 @@ class JODIEConfig:
     time_dim: int = 100  # cosines in mail
     last_message: LastMessage = "time"  # see Fidelity
     first_gap: Literal["stream", "clock"] = "stream"  # see Fidelity
-    dropout: float = 0.1
-
-
-def _published() -> dict[str, dict[str, Any]]:
-    groups = {
-        0.4: "uci UNtrade",
-        0.3: "lastfm",
-        0.2: "mooc USLegis",
-        0.1: "wikipedia reddit myket enron SocialEvo Flights UNvote Contacts",
-        0.0: "CanParl",
-    }
-    return by_dataset("dropout", groups)
+    dropout: Chance = 0.1
 
 
 class JODIE(TemporalModel):
-    """Memory by a plain recurrent unit, carried forward in time by a learned drift."""
+    """Memory by a plain recurrent unit, projected in time by a learned drift."""
 
     Config = JODIEConfig
-    paper: ClassVar[str] = "Kumar et al., KDD 2019"
-    reads: ClassVar[str] = "memory of each endpoint and its age"
-    cost: ClassVar[str] = "memory only, no links"
-    published: ClassVar[Mapping[str, Mapping[str, Any]]] = _published()
-    small: ClassVar[Mapping[str, Any]] = {"dim": 16, "time_dim": 8, "dropout": 0.0}
+    card = ModelCard(
+        paper="Kumar et al., KDD 2019",
+        reads="memory of each endpoint and its age",
+        cost="memory only, no links",
+        small={"dim": 16, "time_dim": 8, "dropout": 0.0},
+    )
 
     def __init__(self, config: JODIEConfig, graph: GraphSpec) -> None:
         super().__init__(config, graph)
@@ -79,7 +70,7 @@ class JODIE(TemporalModel):
         self.memory = MessageMemory(self.state, cell, dim, 2 * dim + config.time_dim + graph.edge_dim)
         self.drift = nn.Linear(1, dim)
         self.dropout = nn.Dropout(config.dropout)
-        self.head = MergeHead(dim, dim)
+        self.head = Merge([dim, dim], dim, 1)
         self.register_buffer("gap_mean", torch.zeros(2, dtype=torch.float64))  # by role
         self.register_buffer("gap_std", torch.ones(2, dtype=torch.float64))
 
@@ -87,11 +78,11 @@ class JODIE(TemporalModel):
         if not len(train):
             return
         src, dst, time, _ = train.numpy()
-        began = float(time[0]) if self.config.first_gap == "stream" else 0.0
+        start = float(time[0]) if self.config.first_gap == "stream" else 0.0
         for role, node in ((SOURCE, src), (TARGET, dst)):
-            gap = gaps(node, time, began)
+            gap = gaps(node, time, start)
             self.get_buffer("gap_mean")[role] = float(gap.mean())
-            self.get_buffer("gap_std")[role] = float(gap.std()) or 1.0  # all gaps alike: nothing to scale
+            self.get_buffer("gap_std")[role] = float(gap.std()) or 1.0  # all gaps equal: nothing to scale
 
     def score(self, query: Query, past: Past, head: str = "") -> Tensor:
         node, where = torch.unique(torch.cat([query.src, query.dst]), return_inverse=True)
@@ -100,11 +91,11 @@ class JODIE(TemporalModel):
         logits: Tensor = self.head(
             self._project(memory[src], query.time - last[src], SOURCE),
             self._project(memory[dst], query.time - last[dst], TARGET),
-        )
-        return logits
+        )  # [Q, 1]
+        return logits.squeeze(-1)
 
     def embed(self, node: Tensor, time: Tensor, past: Past) -> Tensor:
-        """As sources: the role that labels and scores by node are about."""
+        """Nodes in the role of sources, to which labels and scores by node refer."""
         memory, last = self.memory.read(self.state, node)
         return self._project(memory, time - last, SOURCE)
 
@@ -118,15 +109,15 @@ class JODIE(TemporalModel):
         self.memory.exchange(self.state, events, past, self.config.last_message, self.time)
 
 
-def gaps(node: NDArray[np.int64], time: NDArray[np.float64], began: float) -> NDArray[np.float64]:
-    """Time since each node's previous event in the same role, since `began` for its first; grouped by node.
+def gaps(node: NDArray[np.int64], time: NDArray[np.float64], start: float) -> NDArray[np.float64]:
+    """Time since each node's previous event in the same role, since `start` for its first; grouped by node.
 
-    >>> gaps(np.array([7, 5, 7]), np.array([1.0, 2.0, 4.0]), began=0.0).tolist()
+    >>> gaps(np.array([7, 5, 7]), np.array([1.0, 2.0, 4.0]), start=0.0).tolist()
     [2.0, 1.0, 3.0]
     """
     order = np.argsort(node, kind="stable")
-    at, of = time[order], node[order]
-    before = np.concatenate([[began], at[:-1]])
-    before[1:][of[1:] != of[:-1]] = began
-    gap: NDArray[np.float64] = at - before
+    node, time = node[order], time[order]
+    previous = np.concatenate([[start], time[:-1]])
+    previous[1:][node[1:] != node[:-1]] = start
+    gap: NDArray[np.float64] = time - previous
     return gap

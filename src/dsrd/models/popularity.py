@@ -1,6 +1,6 @@
-"""Popularity: the targets that everybody chose lately. A rule without weights and without state.
+"""Popularity: targets that had many events lately. A rule without weights and without state.
 
-    c(v, t) = sum of exp(-(t - t_i) / tau) over v's earlier events as a target, whatever their sources
+    c(v, t) = sum of exp(-(t - t_i) / tau) over v's earlier events as a target, from any source
     score   = asinh(log c(v, t))
 
 tau is a share of the training stream's span, so the unit of time does not matter. log c runs from -1000 and less
@@ -15,15 +15,15 @@ Everything is read from the past strictly before the query, so scores are exact 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from dsrd.errors import DsrdError
 from dsrd.events import Events, Query
 from dsrd.history.past import Past
 from dsrd.models.base import GraphSpec, TemporalModel
+from dsrd.models.card import ModelCard
+from dsrd.models.ranges import AboveZero
 from dsrd.nn.time import span
 
 NEVER = -20.0  # the logit of a target without a past
@@ -32,23 +32,23 @@ LEAST = -1e8  # of log c: its asinh is above NEVER
 
 @dataclass(frozen=True, kw_only=True)
 class PopularityConfig:
-    tau: float = 0.001  # after this share of the training stream's span an event counts 1 / e
+    tau: AboveZero = 0.001  # after this share of the training stream's span an event counts 1 / e
 
 
 class Popularity(TemporalModel):
     """Targets by the decayed count of their events; learns nothing."""
 
     Config = PopularityConfig
-    paper: ClassVar[str] = "a rule of this library"
-    reads: ClassVar[str] = "the target's events as a target"
-    cost: ClassVar[str] = "a scan of the target's events of the last 18 tau"
-    rule: ClassVar[bool] = True
-    any_clock = True
+    card = ModelCard(
+        paper="a rule of this library",
+        reads="the target's events as a target",
+        cost="a scan of the target's events of the last 18 tau",
+        rule=True,
+        any_clock=True,
+    )
 
     def __init__(self, config: PopularityConfig, graph: GraphSpec) -> None:
         super().__init__(config, graph)
-        if not config.tau > 0:
-            raise DsrdError(f"model.tau={config.tau}: give a share of the training span above 0")
         self.tau: Tensor  # in the stream's unit of time
         self.register_buffer("tau", torch.tensor(config.tau, dtype=torch.float64))
 

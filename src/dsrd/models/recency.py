@@ -1,4 +1,4 @@
-"""Recency: whoever met last meets next. A rule without weights and without state.
+"""Recency: the pair that met last meets next. A rule without weights and without state.
 
     met before    score falls with the time since u last sent an event to v
     never met     below every pair that met; falls with the time since u's last event and since v's, in any role
@@ -14,7 +14,6 @@ Everything is read from the past strictly before the query, so scores are exact 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -22,6 +21,7 @@ from torch import Tensor
 from dsrd.events import Events, Query
 from dsrd.history.past import Past
 from dsrd.models.base import GraphSpec, TemporalModel
+from dsrd.models.card import ModelCard
 from dsrd.nn.time import Freshness
 
 
@@ -31,14 +31,16 @@ class RecencyConfig:
 
 
 class Recency(TemporalModel):
-    """Pairs by when they last met, strangers by when either endpoint was last active; learns nothing."""
+    """Pairs by when they last met, pairs that never met by when each endpoint was last active; learns nothing."""
 
     Config = RecencyConfig
-    paper: ClassVar[str] = "a rule of this library"
-    reads: ClassVar[str] = "the pair's last meeting, or each endpoint's last event"
-    cost: ClassVar[str] = "a scan of the shorter history of the two"
-    rule: ClassVar[bool] = True
-    any_clock = True
+    card = ModelCard(
+        paper="a rule of this library",
+        reads="the pair's last meeting, or each endpoint's last event",
+        cost="a scan of the shorter history of the two",
+        rule=True,
+        any_clock=True,
+    )
 
     def __init__(self, config: RecencyConfig, graph: GraphSpec) -> None:
         super().__init__(config, graph)

@@ -17,11 +17,11 @@ Fidelity
   other model there, without the contrastive loss, and reads direct links instead of a dependency graph searched
   breadth first.
 * One block per layer serves both kinds of attention, with the same weights: as in that code.
-* `crossing="last"` is that code as it first appeared: every layer went on from its own self-attention, so what a
-  stream had learned of the other was dropped, but for the last layer's. It was corrected four months later
+* `crossing="last"` is that code as it first appeared: every layer continued from its own self-attention, so the
+  attention to the other stream had an effect in the last layer only. It was corrected four months later
   (`crossing="every"`, the default, as in the paper).
-* The cosines' rates are learned, as published, and that costs most of what long ages tell: they start at 1 down
-  to 1e-9, and Adam's first steps move each by 1e-4. `rates="fixed"` leaves them where they start.
+* The rates of the cosines are learned, as published, which loses most information on long ages: rates start
+  between 1 and 1e-9, and Adam's first steps move each by 1e-4. `rates="fixed"` keeps the initial rates.
 * That code rounds the times of links to float32 before it takes differences, so on clocks of seconds since 1970
   ages are off by up to a minute; here differences are float64.
 * Missing links are masked there; here they are left out, which is the same.
@@ -29,16 +29,18 @@ Fidelity
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from dsrd.events import Query
 from dsrd.history.past import Past, Sampling
-from dsrd.models.base import GraphSpec, PairEncoder, at_least, by_dataset, distinct
+from dsrd.models.base import GraphSpec, PairEncoder
+from dsrd.models.card import ModelCard
+from dsrd.models.ranges import Chance, Positive
+from dsrd.nn.distinct import distinct
 from dsrd.nn.linear import BlockLinear
 from dsrd.nn.time import CosineTime
 from dsrd.nn.transformer import Layout, PostNormBlock, spans
@@ -48,40 +50,25 @@ from dsrd.nn.transformer import Layout, PostNormBlock, spans
 class TCLConfig:
     neighbors: int = 20  # links read per node
     sampling: Sampling = "recent"  # which links
-    layers: int = 2  # each of self-attention and attention to the other stream
-    crossing: Literal["every", "last"] = "every"  # layer whose attention to the other stream counts; see Fidelity
-    heads: int = 2
+    layers: Positive = 2  # each of self-attention and attention to the other stream
+    crossing: Literal["every", "last"] = "every"  # layers with attention to the other stream; see Fidelity
+    heads: Positive = 2
     dim: int = 172  # width of tokens and embeddings; features are padded to it
     time_dim: int = 100  # cosines per age
     rates: Literal["learned", "fixed"] = "learned"  # of the cosines; see Fidelity
-    dropout: float = 0.1
-
-    def __post_init__(self) -> None:
-        at_least(self, layers=1)  # streams meet in one
-
-
-def _published() -> dict[str, dict[str, Any]]:
-    groups = {
-        0.3: "USLegis",
-        0.2: "CanParl",
-        0.1: "wikipedia reddit mooc lastfm myket enron Flights",
-        0.0: "SocialEvo uci UNtrade UNvote Contacts",
-    }
-    settings = by_dataset("dropout", groups)
-    for name in ("reddit", "CanParl", "USLegis", "UNtrade", "UNvote"):
-        settings[name]["sampling"] = "uniform"
-    return settings
+    dropout: Chance = 0.1
 
 
 class TCL(PairEncoder):
     """Two transformer streams with attention across; keeps no state."""
 
     Config = TCLConfig
-    paper: ClassVar[str] = "Wang et al., 2021"
-    reads: ClassVar[str] = "recent links of both endpoints, each beside the other's"
-    cost: ClassVar[str] = "k links, 2 x 2 attention layers over both"
-    published: ClassVar[Mapping[str, Mapping[str, Any]]] = _published()
-    small: ClassVar[Mapping[str, Any]] = {"neighbors": 5, "dim": 16, "time_dim": 8, "dropout": 0.0}
+    card = ModelCard(
+        paper="Wang et al., 2021",
+        reads="recent links of both endpoints, each beside the other's",
+        cost="k links, 2 x 2 attention layers over both",
+        small={"neighbors": 5, "dim": 16, "time_dim": 8, "dropout": 0.0},
+    )
 
     def __init__(self, config: TCLConfig, graph: GraphSpec) -> None:
         dim = max(config.dim, graph.edge_dim, graph.node_dim)
@@ -96,10 +83,10 @@ class TCL(PairEncoder):
     def ends(self, query: Query, past: Past) -> tuple[Tensor, Tensor]:
         node, time, where = distinct(torch.cat([query.src, query.dst]), query.time.repeat(2))
         x, length = self._tokens(node, time, past)  # [N, dim], [S]
-        first = len(self.blocks) - 1 if self.config.crossing == "last" else 0  # layer at which streams meet
-        alone = Layout.of(length)
-        for block in self.blocks[: first + 1]:  # on its own, a stream is the same in every pair: once for each
-            x = block(x, alone)
+        first = len(self.blocks) - 1 if self.config.crossing == "last" else 0  # first layer that crosses streams
+        layout = Layout.of(length)
+        for block in self.blocks[: first + 1]:  # before that a stream is the same in every pair: computed once
+            x = block(x, layout)
         start, length = (length.cumsum(0) - length)[where], length[where]  # [2Q]
         x = x.index_select(0, spans(start, length))  # [T, dim] streams of all sources, then of all targets
         src, dst = self._crossed(x, length, self.blocks[first:]).chunk(2)
@@ -108,25 +95,25 @@ class TCL(PairEncoder):
     def _crossed(self, x: Tensor, length: Tensor, blocks: nn.ModuleList) -> Tensor:
         """From streams that have just attended to themselves to embeddings.  # [T, dim], [2Q] -> [2Q, dim]"""
         count, half = len(length) // 2, int(length[: len(length) // 2].sum())
-        within, other = Layout.of(length), Layout.of(length.roll(count))
+        layout, other_layout = Layout.of(length), Layout.of(length.roll(count))
         for depth, block in enumerate(blocks):
             if depth:
-                x = block(x, within)
-            given = torch.cat([x[half:], x[:half]])  # the other stream of each pair
-            if depth == len(blocks) - 1:  # of the last answers only the nodes' own are read
+                x = block(x, layout)
+            other = torch.cat([x[half:], x[:half]])  # the other stream of each pair
+            if depth == len(blocks) - 1:  # of the last layer only the tokens of the nodes themselves are read
                 x = x.index_select(0, length.cumsum(0) - length)
-                within = Layout.of(torch.ones_like(length))
-            x = block(x, within, given, other)
+                layout = Layout.of(torch.ones_like(length))
+            x = block(x, layout, other, other_layout)
         embedded: Tensor = self.out(x)
         return embedded
 
     def _tokens(self, node: Tensor, time: Tensor, past: Past) -> tuple[Tensor, Tensor]:
-        """Each node itself and its links, end to end, and how many that is.  # [S] -> [N, dim], [S]"""
+        """Tokens of each node and its links, end to end, and their number per node.  # [S] -> [N, dim], [S]"""
         links = past.sample(self.config.sampling, node, time, self.config.neighbors)
         used = nn.functional.pad(links.mask, (1, 0), value=True)  # [S, 1 + k]
         depth = used.nonzero()[:, 1]  # [N]
-        there = torch.cat([node.unsqueeze(1), links.node], dim=1)[used]
+        nodes = torch.cat([node.unsqueeze(1), links.node], dim=1)[used]
         event = nn.functional.pad(links.event, (1, 0))[used]
         age = nn.functional.pad(time.unsqueeze(1) - links.time, (1, 0))[used]
-        tokens = self.node_in(past.node_x(there)) + self.edge_in(past.edge_x(event)) + self.time_in(self.time(age))
+        tokens = self.node_in(past.node_x(nodes)) + self.edge_in(past.edge_x(event)) + self.time_in(self.time(age))
         return tokens + self.depth.index_select(0, depth), used.sum(dim=1)

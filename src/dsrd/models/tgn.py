@@ -14,21 +14,23 @@ Fidelity
   all source-role messages, then all target-role ones, the last of that list, so that an older message received
   as a target overrides a newer one sent as a source.
 * The time encoding inside mail is made when the mail is written and carries no gradient, as in the public code.
+* With several layers, a neighbour at the time it was met is embedded once for all nodes that read it, so in
+  training they share its dropout. The public code embeds it again for each of them.
 * A node without history attends to nothing. With `attend_padding=true` it attends to its padding, whose "age" is
   the clock itself, as in the public code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 from torch import Tensor
 
 from dsrd.events import Events
 from dsrd.history.past import Past, Sampling
-from dsrd.models.base import GraphSpec, NodeEncoder, by_dataset
+from dsrd.models.base import GraphSpec, NodeEncoder
+from dsrd.models.card import ModelCard
+from dsrd.models.ranges import Chance, Positive
 from dsrd.nn.memory import GRU, LastMessage, MemoryAttention, MessageMemory
 from dsrd.nn.time import CosineTime
 
@@ -38,36 +40,24 @@ class TGNConfig:
     neighbors: int = 10  # interactions read per node and layer
     sampling: Sampling = "recent"  # which ones
     layers: int = 1  # attention layers
-    heads: int = 2
+    heads: Positive = 2
     dim: int = 172  # width of memory and embeddings; features are padded to it
     time_dim: int = 100
     last_message: LastMessage = "time"  # see Fidelity
     attend_padding: bool = False  # see Fidelity
-    dropout: float = 0.1
-
-
-def _published() -> dict[str, dict[str, Any]]:
-    groups = {
-        0.3: "lastfm CanParl",
-        0.2: "mooc UNtrade",
-        0.1: "wikipedia reddit uci Flights USLegis UNvote Contacts",
-        0.0: "enron SocialEvo",
-    }
-    settings = by_dataset("dropout", groups)
-    for name in ("CanParl", "UNvote"):
-        settings[name]["sampling"] = "uniform"
-    return settings
+    dropout: Chance = 0.1
 
 
 class TGN(NodeEncoder):
     """Memory by GRU, embedding by temporal attention."""
 
     Config = TGNConfig
-    paper: ClassVar[str] = "Rossi et al., 2020"
-    reads: ClassVar[str] = "memory and recent neighbours of each endpoint"
-    cost: ClassVar[str] = "memory, k links, 1 attention layer"
-    published: ClassVar[Mapping[str, Mapping[str, Any]]] = _published()
-    small: ClassVar[Mapping[str, Any]] = {"neighbors": 4, "dim": 16, "time_dim": 8, "dropout": 0.0}
+    card = ModelCard(
+        paper="Rossi et al., 2020",
+        reads="memory and recent neighbours of each endpoint",
+        cost="memory, k links, 1 attention layer",
+        small={"neighbors": 4, "dim": 16, "time_dim": 8, "dropout": 0.0},
+    )
 
     def __init__(self, config: TGNConfig, graph: GraphSpec) -> None:
         dim = max(config.dim, graph.edge_dim, graph.node_dim)

@@ -1,4 +1,4 @@
-"""Linear maps of several inputs side by side, without touching what is known to be zero."""
+"""Linear maps of several inputs side by side, and a small net on top of one."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch import Tensor, nn
 class BlockLinear(nn.Module):
     """`nn.Linear` on the concatenation of blocks, where a block may be narrower than declared.
 
-    The published models pad every feature matrix with zeros to one width. The weights of such columns count as
-    parameters and set the scale of the initialisation, but multiply zeros: here the missing columns are skipped.
+    The published models pad every feature matrix with zeros to one width. The weights of the padding count as
+    parameters and set the scale of the initialisation, but multiply zeros: here they are skipped.
 
     >>> linear = BlockLinear([172, 4], 8)
     >>> linear(torch.zeros(3, 2), torch.ones(3, 4)).shape
@@ -35,8 +35,21 @@ class BlockLinear(nn.Module):
 
     def columns(self, *blocks: Tensor) -> Tensor:
         """The weights of the columns that exist.  # [out_dim, sum of the blocks' widths]"""
-        found, start = [], 0
+        parts, start = [], 0
         for width, block in zip(self.widths, blocks, strict=True):
-            found.append(self.weight[:, start : start + block.shape[-1]])
+            parts.append(self.weight[:, start : start + block.shape[-1]])
             start += width
-        return torch.cat(found, -1)
+        return torch.cat(parts, -1)
+
+
+class Merge(nn.Module):
+    """Several inputs through one hidden layer; with `out_dim=1` the link head of the published protocol."""
+
+    def __init__(self, widths: list[int], hidden_dim: int, out_dim: int) -> None:
+        super().__init__()
+        self.hidden = BlockLinear(widths, hidden_dim)
+        self.out = nn.Linear(hidden_dim, out_dim)
+
+    def forward(self, *blocks: Tensor) -> Tensor:  # [..., width_i] each -> [..., out_dim]
+        merged: Tensor = self.out(torch.relu(self.hidden(*blocks)))
+        return merged

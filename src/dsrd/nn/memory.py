@@ -1,14 +1,15 @@
-"""A memory vector per node, fed by mail: what JODIE, DyRep, TGN and PINT share.
+"""A memory vector per node, updated by messages (mail): what JODIE, DyRep, TGN and PINT share.
 
-An event leaves mail at both endpoints. Mail is folded into the memory when the node is next *read* (with gradient
-into the cell) and committed when the node next takes part in an event, so that the cell learns although the state
-is cut from the graph after every batch.
+An event leaves mail at both endpoints. A recurrent cell combines mail and memory when the node is next *read*,
+with gradient into the cell; the result is stored when the node next takes part in an event. So the cell learns
+although the state is detached after every batch.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import torch
@@ -16,12 +17,14 @@ from torch import Tensor, nn
 
 from dsrd.events import Events
 from dsrd.history.past import Past, Sampling
-from dsrd.nn.attention import Merge, TemporalAttention
+from dsrd.nn.attention import StackedAttention, attention_layers
 from dsrd.nn.linear import BlockLinear
 from dsrd.state import State
 
+Start = Callable[[Tensor], Tensor]
+"""Vectors of nodes.  # [n] -> [n, dim]"""
 LastMessage = Literal["time", "role"]
-"""Which of a node's messages in a batch is kept: the last in time, or in the public code's list of roles."""
+"""Which of a node's messages in a batch is kept: the last in time, or the last in the public code's order."""
 
 
 class GRU(nn.Module):
@@ -55,7 +58,7 @@ class RNN(nn.Module):
 
 
 def _spread(cell: nn.Module, dim: int) -> None:
-    """Weights drawn as torch draws those of its recurrent cells."""
+    """Initialise the weights as torch does in its recurrent cells."""
     for parameter in cell.parameters():
         nn.init.uniform_(parameter, -1 / math.sqrt(dim), 1 / math.sqrt(dim))
 
@@ -76,18 +79,18 @@ class MessageMemory(nn.Module):
         state.declare("mailed", lambda rows: torch.zeros(rows, dtype=torch.bool), per_node=True)
 
     def read(self, state: State, node: Tensor) -> tuple[Tensor, Tensor]:
-        """Memory with pending mail folded in, and the time it speaks of.  # [n] -> [n, dim], [n]"""
+        """Memory updated with pending mail, and the time of its last update.  # [n] -> [n, dim], [n]"""
         row = state.known(node)
         memory, last, mailed = state["memory"][row], state["last"][row], state["mailed"][row]
         waiting = row[mailed]
         if len(waiting):
-            folded = self.cell(state["mail"][waiting], h=memory[mailed])
-            memory = memory.index_put((mailed.nonzero().squeeze(1),), folded)
+            updated = self.cell(state["mail"][waiting], h=memory[mailed])
+            memory = memory.index_put((mailed.nonzero().squeeze(1),), updated)
             last = torch.where(mailed, state["mail_time"][row], last)
         return memory, last
 
     def recall(self, state: State, node: Tensor, past: Past) -> Tensor:
-        """Memory plus node features, padded to its width, of nodes that may repeat.  # [n] -> [n, dim]"""
+        """Memory plus node features (padded with zeros) of nodes that may repeat.  # [n] -> [n, dim]"""
         distinct, where = torch.unique(node, return_inverse=True)
         memory, _ = self.read(state, distinct)
         x = past.node_x(distinct)
@@ -96,7 +99,7 @@ class MessageMemory(nn.Module):
         return memory.index_select(0, where)
 
     def commit(self, state: State, node: Tensor, memory: Tensor, last: Tensor) -> None:
-        """Keep what was read of these (distinct) nodes; their mail is used up."""
+        """Store the memory that was read of these (distinct) nodes, and discard their mail."""
         row = state.rows_for(node)
         state["memory"][row] = memory
         state["last"][row] = last
@@ -117,19 +120,19 @@ class MessageMemory(nn.Module):
         past: Past,
         by: LastMessage,
         clock: nn.Module,
-        heard: Callable[[Tensor, Tensor], Tensor] | None = None,
+        read_partner: Callable[[Tensor, Tensor], Tensor] | None = None,
     ) -> None:
-        """Commit what the endpoints of these events remember, then leave each the mail of its last event.
+        """Store the updated memory of these events' endpoints, then leave each the mail of its last event.
 
-        Mail is `[own memory || what is heard of the partner || time since the memory's || edge features]`.
-        `heard(partner, time)` is the partner's memory unless given.
+        Mail is `[own memory || vector of the partner || time since the last update || edge features]`. The vector
+        is `read_partner(partner, time)`, or else the partner's memory.
         """
         node, event, sent = last_messages(events.src, events.dst, by)
         memory, last = self.read(state, node)
         self.commit(state, node, memory, last)
         partner = torch.where(sent, events.dst[event], events.src[event])
         time = events.time[event]
-        other = memory[torch.searchsorted(node, partner)] if heard is None else heard(partner, time)
+        other = memory[torch.searchsorted(node, partner)] if read_partner is None else read_partner(partner, time)
         mail = torch.cat(
             [memory, other, clock(time - last), past.edge_x(events.id[event])], dim=-1
         )  # [n, mail_dim]
@@ -137,7 +140,7 @@ class MessageMemory(nn.Module):
 
 
 class MemoryAttention(nn.Module):
-    """Embeds nodes at times: attention over their interactions, starting from memory plus node features."""
+    """Embeds nodes at times by attention over their interactions, starting from memory plus node features."""
 
     def __init__(
         self,
@@ -152,45 +155,14 @@ class MemoryAttention(nn.Module):
         attend_padding: bool,
     ) -> None:
         super().__init__()
-        self.neighbors, self.sampling, self.layers = neighbors, sampling, layers
-        self.attention = nn.ModuleList(
-            TemporalAttention(dim, dim, time_dim, heads, dropout, attend_padding) for _ in range(layers)
-        )
-        self.merge = nn.ModuleList(Merge([dim + time_dim, dim], dim, dim) for _ in range(layers))
+        self.dim, self.neighbors, self.sampling = dim, neighbors, sampling
+        self.attention, self.merge = attention_layers(dim, time_dim, layers, heads, dropout, attend_padding)
 
-    def forward(
-        self, node: Tensor, time: Tensor, past: Past, start: Callable[[Tensor], Tensor], clock: nn.Module
-    ) -> Tensor:
-        """`start(node)` is what a node is before any layer; `clock` encodes ages.  # [Q] -> [Q, dim]"""
-        return self._embed(node, time, past, start, clock, self.layers)
-
-    def _embed(
-        self,
-        node: Tensor,
-        time: Tensor,
-        past: Past,
-        start: Callable[[Tensor], Tensor],
-        clock: nn.Module,
-        layer: int,
-    ) -> Tensor:
-        if layer == 0:
-            return start(node)
-        links = past.sample(self.sampling, node, time, self.neighbors)
-        shape = links.node.shape  # [Q, k]
-        if layer == 1:
-            # one read of the memory for the nodes and all their neighbours: a neighbour of many is read once
-            both = start(torch.cat([node, links.node.reshape(-1)]))
-            own, there = both[: len(node)], both[len(node) :].view(*shape, both.shape[-1])
-            first = own
-        else:
-            own = self._embed(node, time, past, start, clock, layer - 1)
-            before = self._embed(links.node.reshape(-1), links.time.reshape(-1), past, start, clock, layer - 1)
-            there = before.view(*shape, before.shape[-1])
-            first = start(node)
-        now, age = clock(torch.zeros_like(time)), clock(time.unsqueeze(1) - links.time)
-        read = self.attention[layer - 1](own, now, there, age, past.edge_x(links.event), links.mask)
-        embedded: Tensor = self.merge[layer - 1](read, first)
-        return embedded
+    def forward(self, node: Tensor, time: Tensor, past: Past, start: Start, clock: nn.Module) -> Tensor:
+        """`start(node)` is a node's vector before any layer; `clock` encodes ages.  # [Q] -> [Q, dim]"""
+        neighbors = partial(past.sample, self.sampling, k=self.neighbors)
+        embed = StackedAttention(self.dim, self.attention, self.merge, clock, start, neighbors, past.edge_x)
+        return embed(node, time)
 
 
 def last_messages(src: Tensor, dst: Tensor, by: LastMessage) -> tuple[Tensor, Tensor, Tensor]:

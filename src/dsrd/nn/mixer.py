@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from dsrd.nn.feed import FeedForward
+from dsrd.nn.feed_forward import FeedForward
 
 
 class MixerBlock(nn.Module):

@@ -1,4 +1,4 @@
-"""Time as features: cosines at frequencies spread over nine decades; ages as a share from old to new."""
+"""Time as features: cosines with rates over nine decades; ages mapped to a number from 0 to 1."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from dsrd.events import Events
 
 TICKS = 1e7  # in the training stream's span: on the benchmarks about a second
-OLDEST = 1e3  # spans; what is older counts as about this old
+OLDEST = 1e3  # spans; older ages count as about this old
 
 
 class CosineTime(nn.Module):
-    """cos(dt * w + b) with w from 1 down to 1e-9: a day and a second both show.
+    """cos(dt * w + b) with w from 1 down to 1e-9, to tell apart seconds as well as days.
 
     `trainable` as in TGAT and TGN; fixed as in GraphMixer. Differences are taken in float64 by the caller.
     """
@@ -30,7 +30,7 @@ class CosineTime(nn.Module):
 
 
 class Freshness(nn.Module):
-    """Ages mapped to 1 (just now) down to 0.01 (a thousand training spans), evenly in log(1 + age); never is 0.
+    """Ages mapped to 1 (now) down to 0.01 (a thousand training spans), linear in log(1 + age); 0 for never.
 
     Ages count in ticks, a fixed share of the training stream's span, so the unit of time does not matter.
 
@@ -46,7 +46,7 @@ class Freshness(nn.Module):
         self.register_buffer("tick", torch.ones((), dtype=torch.float64))
 
     def calibrate(self, train: Events) -> None:
-        """Measure the tick."""
+        """Measure the tick on the training stream."""
         self.tick = torch.tensor(span(train) / TICKS, dtype=torch.float64, device=self.tick.device)
 
     def forward(self, age: Tensor) -> Tensor:  # [...] float64 -> [...] float64

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -35,9 +33,6 @@ def build(run: RunConfig, dataset: Dataset, train: Events) -> TemporalModel:
 def build_for(run: RunConfig, graph: GraphSpec) -> TemporalModel:
     """The run's model for a graph of these sizes; not calibrated: a checkpoint holds what was measured."""
     config = settings(run.model, run.dataset, run.preset, run.model_args)
-    for name, value in asdict(config).items():
-        if isinstance(value, int | float) and not 0 <= value < math.inf:
-            raise DsrdError(f"model.{name}={value}: give 0 or more")
     torch.manual_seed(run.seed)
     try:
         return create(run.model, graph, config)

@@ -29,7 +29,6 @@ no identities, partner = mlp[ h_u, h_v ] alone. Decays, weights and block are th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -37,7 +36,8 @@ from torch import Tensor, nn
 
 from dsrd.events import Events, Query
 from dsrd.history.past import Past
-from dsrd.models.base import GraphSpec, Preset, TemporalModel, told_apart
+from dsrd.models.base import GraphSpec, TemporalModel, link_loss
+from dsrd.models.card import ModelCard, Preset
 from dsrd.models.dsrd.dense import Dense
 from dsrd.models.dsrd.retention import Body
 from dsrd.models.dsrd.settings import DSRDConfig
@@ -65,25 +65,27 @@ class DSRD(TemporalModel):
     """Retentive walk states asked by the partner's identity; exact at every query's time."""
 
     Config = DSRDConfig
-    paper: ClassVar[str] = "Dual-Scale Retentive Dynamics"
-    reads: ClassVar[str] = "state of both endpoints and of their recent partners"
-    cost: ClassVar[str] = "k links, a state read of each, 2 layers"
-    small: ClassVar[Mapping[str, Any]] = {
-        "dim": 8,
-        "heads": 2,
-        "neighbors": 5,
-        "code_dim": 16,
-        "dropout": 0.0,
-        "stretch": 0.0,
-    }
-    recipe: ClassVar[Mapping[str, Any]] = {
-        "lr": 1e-3,
-        "average": 0.99,
-        "epochs": 30,
-        "patience": 10,
-        "keep": "mean",
-    }
-    presets: ClassVar[Mapping[str, Preset]] = {"paper": PAPER}
+    card = ModelCard(
+        paper="Dual-Scale Retentive Dynamics",
+        reads="state of both endpoints and of their recent partners",
+        cost="k links, a state read of each, 2 layers",
+        recipe={
+            "lr": 1e-3,
+            "average": 0.99,
+            "epochs": 30,
+            "patience": 10,
+            "keep": "mean",
+        },
+        presets={"paper": PAPER},
+        small={
+            "dim": 8,
+            "heads": 2,
+            "neighbors": 5,
+            "code_dim": 16,
+            "dropout": 0.0,
+            "stretch": 0.0,
+        },
+    )
     exact: ClassVar[bool] = True
 
     def __init__(self, config: DSRDConfig, graph: GraphSpec) -> None:
@@ -120,7 +122,7 @@ class DSRD(TemporalModel):
         unmet = past.degree(random.dst, random.time) == 0  # [B]
         # not made up for by the others: a batch would no longer have the loss of its chunks
         share[true:drawn][unmet] *= self.config.pair_unmet
-        return told_apart(partner[:drawn], true) + told_apart(pair, true, share)
+        return link_loss(partner[:drawn], true) + link_loss(pair, true, share)
 
     def _partner(self, features: Tensor) -> Tensor:
         partner: Tensor = self.partner(features).squeeze(-1)

@@ -21,7 +21,7 @@ from torch.nn.functional import gelu
 
 from dsrd.events import Events, Query, as_tensor
 from dsrd.history.past import Past
-from dsrd.models.base import GraphSpec, beside_nobody
+from dsrd.models.base import GraphSpec, with_null_partner
 from dsrd.models.dsrd import walk_queries, walk_state
 from dsrd.models.dsrd.content import Content
 from dsrd.models.dsrd.overlay import lent
@@ -167,7 +167,7 @@ class Walks(Body):
         Asked about nobody, a state answers with the node's own past and the noise of codes alone. Whom the node
         met is in the walks themselves.  # [n] -> [n, dim + node + 2 code_dim]
         """
-        h, _, own = self._ends(beside_nobody(node, time), past, state)
+        h, _, own = self._ends(with_null_partner(node, time), past, state)
         pointing = self._directions(node, time, past, state)
         if self.config.ablate == "no_state":
             pointing = torch.zeros_like(pointing)

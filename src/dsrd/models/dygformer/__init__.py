@@ -1,4 +1,4 @@
-"""DyGFormer: a transformer over both endpoints' histories, told which partners they share.
+"""DyGFormer: a transformer over both endpoints' histories, with counts of the partners they share.
 
 Yu, Sun, Du, Lv: Towards Better Dynamic Graph Learning: New Architecture and Unified Library, NeurIPS 2023.
 
@@ -12,13 +12,13 @@ For a pair (u, v) at time t, S_u is u itself followed by its last interactions, 
 Fidelity
 --------
 * Patches without any interaction are left out. The public code pads both sides to the longest history *of the
-  call*, attends to the padding and averages over it, so a score depends on whom it is asked with; and as
-  it scores events and negatives in two calls, the amount of padding can tell which is which (on CanParl it does:
-  100 % of the batches). The default equals the public code asked about one pair at a time.
+  call*, attends to the padding and averages over it, so a score depends on the other pairs of the call. It scores
+  events and negatives in two calls, so the amount of padding can tell which is which (on CanParl it does: 100 % of
+  the batches). The default equals the public code asked about one pair at a time.
   `padding="call"` pads to the longest history of *this* call, per side, as the public code does. Here events and
   negatives are scored in one call, so it reproduces the published scores, and the leak, only if the two are scored
-  apart; where every batch holds a history of full length (uci, enron, wikipedia) there is no difference.
-* A started patch is filled up with zeros, which count as appearing nowhere: as published.
+  apart; where every batch has a history of full length (uci, enron, wikipedia) there is no difference.
+* A partly filled patch is padded with zeros, which count as appearing nowhere: as published.
 * The public code rounds the times of interactions to float32 before it takes differences, so on clocks of
   seconds since 1970 ages are off by up to a minute, the node's own included; here differences are float64.
 * The node channel is a constant where there are no node features (all published rows): kept, as published.
@@ -26,9 +26,8 @@ Fidelity
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -36,11 +35,15 @@ from torch import Tensor, nn
 from dsrd.errors import DsrdError
 from dsrd.events import NULL, Query, as_tensor
 from dsrd.history.past import Past
-from dsrd.models.base import GraphSpec, PairEncoder, at_least, by_dataset, distinct
-from dsrd.models.dygformer.cooccurrence import appearances
+from dsrd.models.base import GraphSpec, PairEncoder
+from dsrd.models.card import ModelCard
+from dsrd.models.dygformer.block import PreNormBlock
+from dsrd.models.dygformer.cooccurrence import SequencePairs, appearances
+from dsrd.models.ranges import Chance, Positive
+from dsrd.nn.distinct import distinct
 from dsrd.nn.linear import BlockLinear
 from dsrd.nn.time import CosineTime
-from dsrd.nn.transformer import Layout, PreNormBlock, spans
+from dsrd.nn.transformer import Layout, spans
 
 CHANNELS = 4  # node, edge, time, shared partners
 
@@ -49,40 +52,20 @@ CHANNELS = 4  # node, edge, time, shared partners
 class DyGFormerConfig:
     length: int = 32  # entries read per endpoint, itself included
     patch: int = 1  # entries per token
-    layers: int = 2
-    heads: int = 2
+    layers: Positive = 2
+    heads: Positive = 2
     channel_dim: int = 50  # width of each of the four channels
     dim: int = 172  # width of embeddings; features are padded to it
     time_dim: int = 100  # cosines per age
     padding: Literal["none", "call"] = "none"  # see Fidelity
-    dropout: float = 0.1
+    dropout: Chance = 0.1
 
-    def __post_init__(self) -> None:
-        at_least(self, layers=1)
+    def check(self) -> None:
         if self.length < 2 or self.patch < 1 or self.length % self.patch:
             raise DsrdError(
-                f"length={self.length}, patch={self.patch}: give a length of 2 or more that the patch divides"
+                f"model.length={self.length}, model.patch={self.patch}: "
+                "give a length of 2 or more that the patch divides"
             )
-
-
-def _published() -> dict[str, dict[str, Any]]:
-    groups = {
-        0.2: "reddit UNvote",
-        0.1: "wikipedia mooc lastfm myket SocialEvo uci Flights CanParl",
-        0.0: "enron USLegis UNtrade Contacts",
-    }
-    lengths = {
-        (64, 2): "reddit",
-        (128, 4): "UNvote",
-        (256, 8): "mooc enron Flights USLegis UNtrade",
-        (512, 16): "lastfm",
-        (2048, 64): "CanParl",
-    }
-    settings = by_dataset("dropout", groups)
-    for (length, patch), names in lengths.items():
-        for name in names.split():
-            settings[name] |= {"length": length, "patch": patch}
-    return settings
 
 
 @dataclass(frozen=True)
@@ -99,18 +82,19 @@ class DyGFormer(PairEncoder):
     """Both histories through one transformer, with counts of shared partners; keeps no state."""
 
     Config = DyGFormerConfig
-    paper: ClassVar[str] = "Yu et al., NeurIPS 2023"
-    reads: ClassVar[str] = "recent links of both endpoints, and whom they share"
-    cost: ClassVar[str] = "long histories, 2 transformer layers over both"
-    published: ClassVar[Mapping[str, Mapping[str, Any]]] = _published()
-    small: ClassVar[Mapping[str, Any]] = {
-        "length": 6,
-        "patch": 2,
-        "channel_dim": 4,
-        "dim": 16,
-        "time_dim": 8,
-        "dropout": 0.0,
-    }
+    card = ModelCard(
+        paper="Yu et al., NeurIPS 2023",
+        reads="recent links of both endpoints, and whom they share",
+        cost="long histories, 2 transformer layers over both",
+        small={
+            "length": 6,
+            "patch": 2,
+            "channel_dim": 4,
+            "dim": 16,
+            "time_dim": 8,
+            "dropout": 0.0,
+        },
+    )
 
     def __init__(self, config: DyGFormerConfig, graph: GraphSpec) -> None:
         dim, channel = max(config.dim, graph.edge_dim, graph.node_dim), config.channel_dim
@@ -135,7 +119,10 @@ class DyGFormer(PairEncoder):
         if self.config.padding == "call" and len(query):
             shown = shown.amax(dim=0).expand_as(shown)
         each, whole = Layout.of(shown.reshape(-1)), Layout.of(shown.sum(dim=1))
-        x = torch.cat([self._own(read, patches, ends, shown, past), self._shared(read, ends, shown)], dim=-1)
+        x = torch.cat(
+            [self._feature_channels(read, patches, ends, shown, past), self._shared_channel(read, ends, shown)],
+            dim=-1,
+        )
         for block in self.blocks[:-1]:
             x = block(x, whole)
         last = self.blocks[-1]
@@ -150,14 +137,18 @@ class DyGFormer(PairEncoder):
         longest = int(count.max()) + 1 if len(count) else 1
         column = torch.arange(-(-longest // patch) * patch, device=node.device)  # [W]
         used = (column > 0) & (column <= count.unsqueeze(1))  # [S, W]
-        at = (column + (k - 1 - count).unsqueeze(1)).clamp(0, k - 1)  # where the look-up, padded in front, has it
-        there, event = (torch.where(used, part.gather(1, at), NULL) for part in (links.node, links.event))
-        there[:, 0] = node
+        at = (column + (k - 1 - count).unsqueeze(1)).clamp(
+            0, k - 1
+        )  # its position in the look-up, which is padded in front
+        partner, event = (torch.where(used, part.gather(1, at), NULL) for part in (links.node, links.event))
+        partner[:, 0] = node
         age = torch.where(used, time.unsqueeze(1) - links.time.gather(1, at), 0.0)
-        return Sequences(there, event, age, count + 1)
+        return Sequences(partner, event, age, count + 1)
 
-    def _own(self, read: Sequences, patches: Tensor, ends: Tensor, shown: Tensor, past: Past) -> Tensor:
-        """Node, edge and time channels, of each (node, time) once, handed to the tokens.  # [T, 3 * channel]"""
+    def _feature_channels(
+        self, read: Sequences, patches: Tensor, ends: Tensor, shown: Tensor, past: Past
+    ) -> Tensor:
+        """Node, edge and time channels of all tokens, computed once per (node, time).  # [T, 3 * channel]"""
         patch, device = self.config.patch, ends.device
         column = torch.arange(read.node.shape[1], device=device)
         started = column[::patch] < read.length.unsqueeze(1)  # [S, W / patch]
@@ -178,15 +169,15 @@ class DyGFormer(PairEncoder):
         )
         first = (patches.cumsum(0) - patches)[ends].view(-1)  # [2Q]
         token = spans(first, shown.reshape(-1))
-        own = torch.repeat_interleave(first + patches[ends].view(-1), shown.reshape(-1))
-        return channels.index_select(0, torch.where(token < own, token, len(channels) - 1))
+        end = torch.repeat_interleave(first + patches[ends].view(-1), shown.reshape(-1))
+        return channels.index_select(0, torch.where(token < end, token, len(channels) - 1))
 
-    def _shared(self, read: Sequences, ends: Tensor, shown: Tensor) -> Tensor:
-        """The channel of shared partners; counts have few values, so the net sees each once.  # [T, channel]"""
+    def _shared_channel(self, read: Sequences, ends: Tensor, shown: Tensor) -> Tensor:
+        """The channel of shared partners; the net is applied once to each distinct count.  # [T, channel]"""
         entries = shown.reshape(-1) * self.config.patch
         begin = (entries.cumsum(0) - entries).view(-1, 2)
-        node, length, pair, to = (part.cpu().numpy() for part in (read.node, read.length, ends, begin))
-        count = as_tensor(appearances(node, length, pair, to, int(entries.sum()))).to(ends.device)  # [.., 2]
+        pairs = SequencePairs(*(part.cpu().numpy() for part in (read.node, read.length, ends, begin)))
+        count = as_tensor(appearances(pairs, int(entries.sum()))).to(ends.device)  # [.., 2]
         value = torch.arange(int(count.max()) + 1 if len(count) else 1, device=ends.device)
         net = self.count(value.to(self.out.weight.dtype).unsqueeze(1))  # [values, channel]
         both = nn.functional.embedding_bag(count, net, mode="sum")  # [T * patch, channel]

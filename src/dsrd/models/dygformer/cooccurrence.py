@@ -2,46 +2,47 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from dsrd.compiled import compiled
-from dsrd.hashing import splitmix64
 from dsrd.history.index import Ints
+from dsrd.history.pair_table import EMPTY, slot_of_key
+
+
+class SequencePairs(NamedTuple):
+    """Q pairs of sequences of nodes, and where the counts of each go."""
+
+    node: Ints  # [S, W] the sequences, a row each
+    length: Ints  # [S] entries in use
+    ends: Ints  # [Q, 2] rows of the two sequences of a pair
+    begin: Ints  # [Q, 2] where their counts begin
 
 
 @compiled
-def slot_of(key: Ints, node: int) -> np.int64:
-    """Where a node stands in a table whose size is a power of two, or where it would go; -1 marks free slots."""
-    last = len(key) - 1
-    slot = np.int64(splitmix64(np.uint64(node)) & np.uint64(last))
-    while key[slot] != node and key[slot] != -1:
-        slot = (slot + 1) & last
-    return slot
+def appearances(pairs: SequencePairs, size: int) -> Ints:
+    """Of each node of a pair: how often it is in the first and in the second sequence.  # [size, 2]
 
-
-@compiled
-def appearances(node: Ints, length: Ints, ends: Ints, begin: Ints, slots: int) -> Ints:
-    """Counts of each pair's nodes in its first and in its second sequence.  # [slots, 2]
-
-    Sequences are rows of `node` [S, W], their first `length` entries. A pair is two of them (`ends` [Q, 2]), whose
-    counts go to the slots from `begin` [Q, 2] on; slots that no entry goes to are left at zero.
+    Counts that belong to no node are left at zero.
     """
-    size = 2
-    while size < 4 * node.shape[1]:
-        size *= 2
-    key, count = np.full(size, -1), np.zeros((size, 2), np.int64)
-    found = np.zeros((slots, 2), np.int64)
-    for q in range(len(ends)):
-        key[:] = -1
+    node, length = pairs.node, pairs.length
+    slots = 2
+    while slots < 4 * node.shape[1]:
+        slots *= 2
+    key, count = np.full(slots, EMPTY), np.zeros((slots, 2), np.int64)  # a hash table for one pair at a time
+    counts = np.zeros((size, 2), np.int64)
+    for q in range(len(pairs.ends)):
+        key[:] = EMPTY
         count[:] = 0
         for side in range(2):
-            row = ends[q, side]
+            row = pairs.ends[q, side]
             for j in range(length[row]):
-                slot = slot_of(key, node[row, j])
+                slot = slot_of_key(key, node[row, j])
                 key[slot] = node[row, j]
                 count[slot, side] += 1
         for side in range(2):
-            row = ends[q, side]
+            row = pairs.ends[q, side]
             for j in range(length[row]):
-                found[begin[q, side] + j] = count[slot_of(key, node[row, j])]
-    return found
+                counts[pairs.begin[q, side] + j] = count[slot_of_key(key, node[row, j])]
+    return counts

@@ -2,66 +2,81 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from dsrd.compiled import compiled, vectorised
-from dsrd.hashing import splitmix64, unit_interval
-from dsrd.history.index import enlarged
+from dsrd.hashing import STEP, splitmix64, unit_interval
+from dsrd.history.index import Ints, enlarged
+
+Reals = NDArray[Any]  # float32 or float64, like the weights
+Places = NDArray[np.int32]
+
+
+class Dropped(NamedTuple):
+    """The products `weight[j] . x[e]` that dropout drops."""
+
+    x: Reals  # [E, w]
+    weight: Reals  # [J, w]
+    group: Ints  # [E] the sum that each row of x belongs to
+    row: Places  # [D] e of each dropped product
+    column: Places  # [D] j of each
 
 
 def dropped_sum(x: Tensor, weight: Tensor, group: Tensor, groups: int, p: float) -> Tensor:
-    """What dropout takes from the sum over each group of `weight @ x`.  # [E, w], [J, w], [E] -> [groups, J]
+    """By group, the sum of the dropped entries of `weight @ x`, to be subtracted.
 
-    Every entry of the [E, J] products is dropped with probability p, independently. The sum of the products is one
-    product of the sum; only the dropped ones have to be made one by one, and no [E, J] table is ever made:
+    # [E, w], [J, w], [E] -> [groups, J]
+
+    Every entry of the [E, J] products is dropped with probability p, independently. The sum of all products is one
+    product of the sum; only the dropped ones are computed one by one, and no [E, J] table is made:
 
         sum of dropout(weight @ x) = (weight @ sum of x - dropped_sum) / (1 - p)
 
-    Torch's generator is asked for one seed per call.
+    Draws one seed per call from torch's generator.
     """
     seed = int(torch.randint(2**62, (1,)))
-    taken: Tensor = _Dropped.apply(x, weight, group, groups, p, seed)  # type: ignore[no-untyped-call]
-    return taken
+    dropped: Tensor = _DroppedSum.apply(x, weight, group, groups, p, seed)  # type: ignore[no-untyped-call]
+    return dropped
 
 
-class _Dropped(torch.autograd.Function):
+class _DroppedSum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, group: Tensor, groups: int, p: float, seed: int) -> Tensor:
         x_, weight_, group_ = (part.detach().cpu().contiguous().numpy() for part in (x, weight, group))
         row, column = places(len(x), len(weight), p, np.uint64(seed))
-        taken = np.zeros((groups, len(weight)), x_.dtype)
-        add_dropped(x_, weight_, group_, row, column, taken)
-        ctx.walked = x_, weight_, group_, row, column
-        return torch.from_numpy(taken).to(x.device)
+        ctx.dropped = dropped = Dropped(x_, weight_, group_, row, column)
+        sums = np.zeros((groups, len(weight)), dropped.x.dtype)
+        add_dropped(dropped, sums)
+        return torch.from_numpy(sums).to(x.device)
 
     @staticmethod
     def backward(ctx: Any, *grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, group, row, column = ctx.walked
-        to_x, to_weight = np.zeros_like(x), np.zeros_like(weight)
-        add_gradients(x, weight, group, row, column, grad[0].cpu().contiguous().numpy(), to_x, to_weight)
+        dropped: Dropped = ctx.dropped
+        to_x, to_weight = np.zeros_like(dropped.x), np.zeros_like(dropped.weight)
+        add_gradients(dropped, grad[0].cpu().contiguous().numpy(), to_x, to_weight)
         device = grad[0].device
         return torch.from_numpy(to_x).to(device), torch.from_numpy(to_weight).to(device), None, None, None, None
 
 
 @compiled
-def places(rows: int, columns: int, p: float, seed: Any) -> Any:
-    """Each place of a table with probability p: (row, column), in order.
+def places(rows: int, columns: int, p: float, seed: np.uint64) -> tuple[Places, Places]:
+    """Places of a table, each with probability p: (row, column), in order.
 
-    Leaps of geometric length, the number of places passed over, instead of a coin for each.
+    The gaps between them are drawn, of geometric length, instead of a number for each place.
     """
     rate, expected = -np.log1p(-p), p * rows * columns
     row_of = np.empty(int(expected + 4 * np.sqrt(expected)) + 16, np.int32)
     column_of = np.empty_like(row_of)
     row, column, count = 0, 0, 0
     while True:
-        seed += np.uint64(0x9E3779B97F4A7C15)
-        chance = unit_interval(splitmix64(seed))
-        leap = -np.log(1.0 - chance) / rate
-        column += int(min(leap, float(rows) * columns))
+        seed += STEP
+        gap = -np.log(1.0 - unit_interval(splitmix64(seed))) / rate
+        column += int(min(gap, float(rows) * columns))
         while column >= columns:
             column -= columns
             row += 1
@@ -75,24 +90,24 @@ def places(rows: int, columns: int, p: float, seed: Any) -> Any:
 
 
 @vectorised
-def add_dropped(x: Any, weight: Any, group: Any, row: Any, column: Any, taken: Any) -> None:
-    """Add the products at these places to their group's sum."""
-    for place in range(len(row)):
-        e, j = row[place], column[place]
+def add_dropped(dropped: Dropped, sums: Reals) -> None:
+    """Add each dropped product to the sum of its group."""
+    x, weight = dropped.x, dropped.weight
+    for d in range(len(dropped.row)):
+        e, j = dropped.row[d], dropped.column[d]
         product = x[e, 0] * weight[j, 0]
         for i in range(1, x.shape[1]):
             product += x[e, i] * weight[j, i]
-        taken[group[e], j] += product
+        sums[dropped.group[e], j] += product
 
 
 @vectorised
-def add_gradients(
-    x: Any, weight: Any, group: Any, row: Any, column: Any, grad: Any, grad_x: Any, grad_weight: Any
-) -> None:
-    """What the products at these places owe to x and to the weights."""
-    for place in range(len(row)):
-        e, j = row[place], column[place]
-        g = grad[group[e], j]
+def add_gradients(dropped: Dropped, grad: Reals, to_x: Reals, to_weight: Reals) -> None:
+    """Add the gradients of the dropped products with respect to x and to the weights."""
+    x, weight = dropped.x, dropped.weight
+    for d in range(len(dropped.row)):
+        e, j = dropped.row[d], dropped.column[d]
+        g = grad[dropped.group[e], j]
         for i in range(x.shape[1]):
-            grad_x[e, i] += g * weight[j, i]
-            grad_weight[j, i] += g * x[e, i]
+            to_x[e, i] += g * weight[j, i]
+            to_weight[j, i] += g * x[e, i]

@@ -1,4 +1,4 @@
-"""The two-layer net inside mixers and transformers, worked out in pieces that stay in the cache."""
+"""The two-layer net inside mixers and transformers, computed in pieces that fit the processor's cache."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dsrd.nn.dropout import Dropout, seeds, thinned_
+from dsrd.nn.dropout import Dropout, dropout_, seeds
 
-PIECE = 1 << 19  # numbers of the hidden layer at a time
+PIECE = 1 << 19  # numbers of the hidden layer computed at a time
 
 Slope = Callable[[Tensor, Tensor], Tensor]
 ACTIVATIONS: dict[type[nn.Module], tuple[Callable[[Tensor], Tensor], Slope]] = {
@@ -38,20 +38,23 @@ class FeedForward(nn.Sequential):
         weights = (first.weight, first.bias, second.weight, second.bias)
         masks = seeds(2) if dropout.active else None
         kind = ACTIVATIONS[type(activation)]
-        fed: Tensor = _Fed.apply(x.reshape(-1, x.shape[-1]), *weights, kind, dropout.p, masks)  # type: ignore[no-untyped-call]
-        return fed.view(x.shape)
+        out: Tensor = _FeedForward.apply(x.reshape(-1, x.shape[-1]), *weights, kind, dropout.p, masks)  # type: ignore[no-untyped-call]
+        return out.view(x.shape)
 
     def pooled(self, x: Tensor, pool: Callable[[Tensor], Tensor]) -> Tensor:
-        """pool(self(x)) for a weighted mean over rows: it commutes with the second linear map, if nothing is
-        dropped after that; what is left of the map is one product per mean instead of one per row."""
+        """pool(self(x)) for a weighted mean over rows.
+
+        Without dropout the mean commutes with the second linear map, which then is computed once per mean instead
+        of once per row.
+        """
         if self[4].active:
             return pool(self(x))
-        short: Tensor = self[3](pool(self[2](self[1](self[0](x)))))
-        return short
+        pooled: Tensor = self[3](pool(self[2](self[1](self[0](x)))))
+        return pooled
 
 
-class _Fed(torch.autograd.Function):
-    """Keeps the hidden layer before its activation; what follows from it is made again on the way back."""
+class _FeedForward(torch.autograd.Function):
+    """Keeps the hidden layer before its activation; the backward pass computes the rest again."""
 
     @staticmethod
     def forward(
@@ -65,7 +68,7 @@ class _Fed(torch.autograd.Function):
             a = _activated(h, kind, p, masks, rows)
             torch.addmm(b2, a, w2.t(), out=out[rows])
             if masks:
-                thinned_(out[rows], masks[1], p, rows.start * len(b2))
+                dropout_(out[rows], masks[1], p, rows.start * len(b2))
         ctx.kind, ctx.p, ctx.masks = kind, p, masks
         if keep:
             ctx.save_for_backward(x, hidden, w1, w2)
@@ -81,12 +84,12 @@ class _Fed(torch.autograd.Function):
             grad = grads[0][rows]
             if ctx.masks:
                 grad = grad.clone(memory_format=torch.contiguous_format)
-                thinned_(grad, ctx.masks[1], ctx.p, rows.start * len(w2))
+                dropout_(grad, ctx.masks[1], ctx.p, rows.start * len(w2))
             to_b2 += grad.sum(dim=0)
             to_w2.addmm_(grad.t(), _activated(hidden[rows], ctx.kind, ctx.p, ctx.masks, rows))
             grad = grad @ w2
             if ctx.masks:
-                thinned_(grad, ctx.masks[0], ctx.p, rows.start * len(w1))
+                dropout_(grad, ctx.masks[0], ctx.p, rows.start * len(w1))
             grad = ctx.kind[1](grad, hidden[rows])
             to_b1 += grad.sum(dim=0)
             to_w1.addmm_(grad.t(), x[rows])
@@ -96,7 +99,7 @@ class _Fed(torch.autograd.Function):
 
 def _activated(h: Tensor, kind: Any, p: float, masks: Any, rows: slice) -> Tensor:
     a: Tensor = kind[0](h)
-    return thinned_(a, masks[0], p, rows.start * h.shape[1]) if masks else a
+    return dropout_(a, masks[0], p, rows.start * h.shape[1]) if masks else a
 
 
 def _pieces(rows: int, width: int) -> Iterator[slice]:

@@ -6,16 +6,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dsrd.nn import feed
-from dsrd.nn.dropout import Dropout, thinned_
-from dsrd.nn.feed import FeedForward
+from dsrd.nn import feed_forward
+from dsrd.nn.dropout import Dropout, dropout_
+from dsrd.nn.feed_forward import FeedForward
 
 
 def slowly(net: FeedForward, x: Tensor, seeds: list[int]) -> Tensor:
     """Whole layers, masks applied by multiplication."""
     h = net[1](net[0](x))
     for seed, follow in zip(seeds, (net[3], nn.Identity()), strict=True):
-        h = follow(h * thinned_(torch.ones_like(h), seed, net[2].p))
+        h = follow(h * dropout_(torch.ones_like(h), seed, net[2].p))
     return h
 
 
@@ -24,7 +24,7 @@ def slowly(net: FeedForward, x: Tensor, seeds: list[int]) -> Tensor:
 def test_pieces_make_the_whole(
     activation: type[nn.Module], training: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed, "PIECE", 100)
+    monkeypatch.setattr(feed_forward, "PIECE", 100)
     torch.manual_seed(0)
     net = FeedForward(6, 4, 0.3, activation).double().train(training)
     x = torch.randn(5, 3, 6, dtype=torch.double, requires_grad=True)

@@ -1,4 +1,4 @@
-"""The ground's speed and memory: `make bench`, or `python benchmarks/ground.py`.
+"""The ground's speed and memory: `make bench`, or `python benchmarks/building_blocks.py`.
 
 Each benchmark runs in a process of its own, on one thread. Prints the figures and, last, one JSON object;
 `--save FILE` also appends it there. Ratios are taken within one process; the machine's load stands beside them.
@@ -199,7 +199,7 @@ def main() -> None:
         found[name] = measure(name)
         shown = " ".join(f"{key}={value}" for key, value in found[name].items())
         print(f"{name}: {(work.__doc__ or '').strip()}\n    {shown}", flush=True)
-    line = json.dumps({"benchmark": "ground", "figures": found, "threads": 1, "versions": versions()})
+    line = json.dumps({"benchmark": "building_blocks", "figures": found, "threads": 1, "versions": versions()})
     if given.save:
         append_line(given.save, line)
     print(line)

@@ -12,8 +12,8 @@ import pyarrow.parquet
 import pytest
 
 from dsrd.models import DEFAULT
-
-from .conftest import CALLS, QUICK, STATELESS, STREAM, TRAINED, UNTRAINED, done, refused, write_calls
+from support.call_log import CALLS, write_calls
+from support.program import QUICK, STATELESS, STREAM, TRAINED, UNTRAINED, done, refused
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from .conftest import STREAM, TRAIN, TRAINED, done, dsrd, refused
+from support.program import STREAM, TRAIN, TRAINED, done, dsrd, refused
 
 HEADER = "source,target,time\n"
 GOOD = "".join(f"{row % 5},{5 + row % 7},{row}\n" for row in range(100))

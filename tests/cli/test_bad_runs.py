@@ -11,7 +11,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from .conftest import CALLS, QUICK, STATELESS, STREAM, TRAIN, TRAINED, done, dsrd, refused, write_calls
+from support.call_log import CALLS, write_calls
+from support.program import QUICK, STATELESS, STREAM, TRAIN, TRAINED, done, dsrd, refused
 
 Trained = Callable[[str], Path]
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from .conftest import CALLS, QUICK, STATELESS, STREAM, TRAINED, UNTRAINED, done, dsrd, refused, tree, write_calls
+from support.call_log import CALLS, write_calls
+from support.program import QUICK, STATELESS, STREAM, TRAINED, UNTRAINED, done, dsrd, refused, tree
 
 Trained = Callable[[str], Path]
 FAST = ("--json", "--threads", "1", "--set", "head.epochs=2")

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from dsrd.data.read import load
-
-from .conftest import CALLS, STREAM, done, refused
+from support.call_log import CALLS
+from support.program import STREAM, done, refused
 
 
 def test_list_says_what_is_here(monkeypatch: pytest.MonkeyPatch):

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import COLUMNS, STREAM, TRAIN, TRAINED, done, dsrd, refused
+from support.call_log import COLUMNS
+from support.program import STREAM, TRAIN, TRAINED, done, dsrd, refused
 
 FULL = "the disk is full; free some space and run the same command again"
 MakeDisk = Callable[[int], Path]

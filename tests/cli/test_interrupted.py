@@ -12,8 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from dsrd.files import LOCK, locked
-
-from .conftest import STREAM, TRAINED, done, dsrd, finish, refused, start
+from support.program import STREAM, TRAINED, done, dsrd, finish, refused, start
 
 EPOCHS = 8
 RUN = (

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import CALLS, QUICK, STREAM, TRAIN, TRAINED, done, refused, write_calls
+from support.call_log import CALLS, write_calls
+from support.program import QUICK, STREAM, TRAIN, TRAINED, done, refused
 
 HEADER = "caller,callee,when,cost,kind,remark\n"
 TOMORROW = HEADER + "Ann,Bob,2024-05-21T08:00:00Z,1,0,fine\nzoe,Ann,2024-05-21T09:00:00Z,1,0,new\n"

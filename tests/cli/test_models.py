@@ -10,8 +10,7 @@ import pytest
 
 from dsrd.cli.fields import choices, comments
 from dsrd.models import model_class, names
-
-from .conftest import STATELESS, TRAINED, UNTRAINED, done, refused
+from support.program import STATELESS, TRAINED, UNTRAINED, done, refused
 
 
 @pytest.fixture(scope="module")

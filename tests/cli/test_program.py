@@ -9,8 +9,7 @@ import sys
 import pytest
 
 from dsrd import __version__
-
-from .conftest import STREAM, TRAINED, done, dsrd, finish, refused, start
+from support.program import STREAM, TRAINED, done, dsrd, finish, refused, start
 
 COMMANDS = (
     "demo",

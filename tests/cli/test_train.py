@@ -11,20 +11,8 @@ from pathlib import Path
 import pytest
 
 from dsrd.models import DEFAULT, DEMO
-
-from .conftest import (
-    CALLS,
-    COLUMNS,
-    QUICK,
-    STATELESS,
-    STREAM,
-    TRAIN,
-    TRAINED,
-    UNTRAINED,
-    done,
-    refused,
-    write_calls,
-)
+from support.call_log import CALLS, COLUMNS, write_calls
+from support.program import QUICK, STATELESS, STREAM, TRAIN, TRAINED, UNTRAINED, done, refused
 
 KEYS = {
     "dataset",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import time
 from pathlib import Path
 
 import numpy as np
@@ -129,12 +128,3 @@ def test_more_nodes_to_withhold_than_late_nodes():
     src[28:] = 2
     with pytest.raises(DsrdError, match="cannot withhold 5 nodes, only 2 are active after training"):
         split(Events.from_numpy(src, dst, np.arange(40)))
-
-
-def test_a_million_events_take_a_moment():
-    rng = np.random.default_rng(0)
-    src, dst = rng.integers(1, 100_000, (2, 1_000_000))
-    events = Events.from_numpy(src, dst, np.sort(rng.random(1_000_000)))
-    start = time.process_time()
-    split(events)
-    assert time.process_time() - start < 3

@@ -11,13 +11,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_models import NaiveTGN, build, check, head, history, padded, stream
+from test_models import NaiveTGN
 from torch import Tensor
 
 from dsrd.data.dataset import Dataset
 from dsrd.events import Query
 from dsrd.history.past import Past
 from dsrd.models.pint import Level, faded_sum, walk_counts
+from support.slow_models import build, check, head, history, padded, stream
 
 Pairs = list[tuple[int, int]]
 

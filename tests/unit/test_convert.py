@@ -19,6 +19,7 @@ from dsrd.data.convert import from_frame, from_pyg, to_pandas, to_polars, to_pyg
 from dsrd.data.dataset import Dataset, Names
 from dsrd.data.read import load, load_with
 from dsrd.errors import DsrdError
+from support.datasets import assert_same_events
 
 COLUMNS = DataConfig(features=("f_*",), label="label")
 
@@ -37,15 +38,6 @@ def stream(*, names: bool = False, node_x: bool = False) -> Dataset:
         label=rng.integers(0, 3, 30),
         names=Names(["", "ann", "b,ob", 'e"ve', "d d", "5", "006", "é", "8"]) if names else None,
     )
-
-
-def assert_same_events(one: Dataset, other: Dataset) -> None:
-    for a, b in zip(one.events.numpy(), other.events.numpy(), strict=True):
-        np.testing.assert_array_equal(a, b, strict=True)
-    torch.testing.assert_close(one.edge_x, other.edge_x, rtol=0, atol=0)
-    assert one.label is not None
-    torch.testing.assert_close(one.label, other.label, rtol=0, atol=0)
-    assert one.bipartite == other.bipartite
 
 
 @pytest.mark.parametrize("names", [False, True])

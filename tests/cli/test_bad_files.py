@@ -25,7 +25,7 @@ def with_row(number: int, row: str) -> str:
 
 
 CSV = {
-    "missing column": ("from,to,when\n1,2,3\n", "there is no column 'source'; it has the columns from, to, when"),
+    "missing column": ("from,to,when\n1,2,3\n", "there is no column 'source', only the columns from, to, when"),
     "missing time": ("source,target\n1,2\n", "there is no column 'time'", "`time`"),
     "nan time": (with_row(51, "1,2,nan"), "row 51: time is empty or not a number; fill it in or drop the row"),
     "infinite time": (with_row(51, "1,2,inf"), "row 51: time is inf; use finite numbers"),
@@ -34,11 +34,11 @@ CSV = {
     "time in words": (with_row(51, "1,2,noon"), "row 51: time is 'noon', neither a number nor a date"),
     "times in two ways": (
         HEADER + "1,2,2024-05-01T08:00Z\n1,3,2024-05-02\n",
-        "row 3: time is '2024-05-02', written in another way than the rows before; write all times alike",
+        "row 3: time is '2024-05-02', written differently from the rows before; write all times in the same way",
     ),
     "no name": (with_row(51, ",2,50"), "row 51: source is empty; name both ends"),
     "empty": ("", "the file is empty; it needs a header line and one line per event"),
-    "header only": (HEADER, "there is a header and no events; give one line per event"),
+    "header only": (HEADER, "there is a header but no events; give one line per event"),
     "cut in the middle": (
         (HEADER + GOOD)[:-5],
         "row 101",
@@ -46,7 +46,7 @@ CSV = {
     ),
     "one field too many": (with_row(51, "1,2,3,4"), "row 51: 4 fields where 3 are expected; repair the line"),
     "too few events": (HEADER + GOOD[:36], "events are too few; give at least 10"),
-    "one time only": (HEADER + "1,2,0\n2,3,0\n" * 50, "none may be empty: give a longer stream"),
+    "one time only": (HEADER + "1,2,0\n2,3,0\n" * 50, "no part may be empty: give a longer stream"),
 }
 
 
@@ -94,10 +94,10 @@ def test_parquet(command: str):
     for name, content in bad.items():
         Path(name).write_bytes(content)
         error = refused(*command.split(), name)
-        assert f"{name}: cannot be read as a whole Parquet file" in error
+        assert f"{name}: cannot be read as a complete Parquet file" in error
         assert error.endswith("get the file again")
     pa.parquet.write_table(pa.table(columns).slice(0, 0), "none.parquet")
-    assert "none.parquet: there are no events in it" in refused(*command.split(), "none.parquet")
+    assert "none.parquet: has no events" in refused(*command.split(), "none.parquet")
     columns["time"][20] = np.nan
     pa.parquet.write_table(pa.table(columns), "nan.parquet")
     assert "nan.parquet: row 21: time is nan" in refused(*command.split(), "nan.parquet")
@@ -122,7 +122,7 @@ def damaged(array: np.ndarray) -> np.ndarray:
         ("ml_toy.npy", lambda x: x[:-1], "ml_toy.npy: 200 rows for 200 events; expected 201, row 0 being padding"),
         ("ml_toy.npy", lambda x: np.append(x, x[:1], 0), "ml_toy.npy: 202 rows for 200 events; expected 201"),
         ("ml_toy.npy", damaged, "row 7 has a value that is not a number; repair the row"),
-        ("ml_toy.npy", lambda x: x.astype(str), "ml_toy.npy: cannot be read as a whole .npy file of numbers"),
+        ("ml_toy.npy", lambda x: x.astype(str), "ml_toy.npy: cannot be read as a complete .npy file of numbers"),
         ("ml_toy_node.npy", lambda x: x[:5], "but ml_toy_node.npy ends at row 4; get both again"),
     ],
 )
@@ -137,7 +137,7 @@ def test_features_that_do_not_fit(processed: Path, file: str, change: Callable, 
 def test_a_feature_file_cut_in_the_middle_or_missing(processed: Path, file: str):
     content = (processed / file).read_bytes()
     (processed / file).write_bytes(content[: len(content) // 2])
-    assert f"toy/{file}: cannot be read as a whole .npy file" in refused("data", "describe", processed)
+    assert f"toy/{file}: cannot be read as a complete .npy file" in refused("data", "describe", processed)
     (processed / file).unlink()
     assert f"toy/{file}: no such file" in refused("data", "describe", processed)
 
@@ -177,7 +177,7 @@ def test_a_folder_without_events():
     [
         ("who,whom\n1,2\n", "there is no column 'source'; it has who, whom: call it as in the stream"),
         ("", "the file is empty"),
-        ("source,target\n", "there is a header and no events"),
+        ("source,target\n", "there is a header but no events"),
         ("source,target\n1,2\n3\n", "row 3: the last line has 1 of 2 fields"),
         ("source,target\n1,\n", "row 2: target is empty"),
         ("source,target,time\n1,2,-5\n", "row 2: time '-5.0' is negative"),

@@ -196,8 +196,8 @@ def test_new_events_that_cannot_be_classified(trained_once: Trained):
     for words, said in (
         (("--apply", "no.csv"), "no.csv"),
         (("--apply", "bad.csv"), "bad.csv: there is no column"),
-        (("--apply", "none.csv"), "none.csv: there is a header and no events"),
-        (("--apply", "early.csv"), "early.csv: row 2: time 1 is older than the newest event known"),
+        (("--apply", "none.csv"), "none.csv: there is a header but no events"),
+        (("--apply", "early.csv"), "early.csv: row 2: time 1 is older than the newest known event"),
         (("--apply", "new.csv", "--ask", "nodes"), "--ask is for training a head"),
         (("--apply", "new.csv", "--seed", "0"), "--seed is for training a head"),
         (("--apply", "new.csv", "--end-to-end"), "--end-to-end is for training a head"),

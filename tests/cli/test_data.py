@@ -42,7 +42,7 @@ def test_describe_a_file_of_ones_own(calls: Path):
     assert found["first_time"] == 1714523400.0  # 2024-05-01T00:30:00Z
     assert found["notes"] == [
         "sorted by time: 1 of 120 rows were earlier than the row before",
-        "ignored the column remark; pick features with `features`, a label with `label`",
+        "ignored the column remark; choose features with `features`, a label with `label`",
     ]
     assert "sorted by time" in done("data", "describe", calls, *CALLS).err
 

@@ -126,7 +126,7 @@ def test_a_folder_where_a_file_should_go():
 def test_a_folder_without_the_right_to_write():
     Path("locked").mkdir(mode=0o555)
     for words in (["data", "synth", "locked/a.csv"], [*TRAIN, "-d", STREAM, "-o", "locked/run"]):
-        assert "no right to write" in refused(*words, code=1)
+        assert "no permission to write" in refused(*words, code=1)
 
 
 def test_a_disk_that_may_only_be_read(disk: MakeDisk):

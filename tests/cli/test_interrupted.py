@@ -103,7 +103,7 @@ def test_ctrl_c_is_one_line_and_the_run_goes_on_later():
 
 
 def test_a_folder_somebody_is_training_in_is_left_alone():
-    with locked(Path("run"), otherwise=""):
+    with locked(Path("run"), message=""):
         error = refused(*RUN, "--out", "run")
     assert "run: another process is at work in this folder; wait for it or choose another folder" in error
 

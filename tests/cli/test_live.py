@@ -55,7 +55,7 @@ def test_update_with_the_whole_log_again(run: Path):
 def test_update_refuses_and_leaves_the_run_as_it_was(run: Path):
     Path("late.csv").write_text(HEADER + "Ann,Bob,2024-05-01T08:00:00Z,1,0,fine\n")
     error = refused("update", run, "late.csv")
-    assert "late.csv: row 2: time 2024-05-01T08:00:00Z is older than the newest event known (2024-05-2" in error
+    assert "late.csv: row 2: time 2024-05-01T08:00:00Z is older than the newest known event (2024-05-2" in error
     assert "unknown value of --late 'dorp'; did you mean 'drop'?" in refused(
         "update", run, "late.csv", "--late", "dorp"
     )

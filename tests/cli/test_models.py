@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dsrd.cli.fields import choices, comments
+from dsrd.cli.settings_help import choices, comments
 from dsrd.models import model_class, names
 from support.program import STATELESS, TRAINED, UNTRAINED, done, refused
 

@@ -65,7 +65,7 @@ def test_differences_are_said_in_words():
         "events: this copy has 2, the published one 672,447",
         "different timestamps: this copy has 1, the published one 669,065",
         "edge features: this copy has 0, the published one 172",
-        "kind: this copy has one set of nodes, the published one two separate sides",
+        "kind: this copy has one kind of nodes, the published one separate sources and targets",
     ]
 
 

@@ -236,7 +236,7 @@ def test_bad_archives(server, tmp_path):
     whole = zipped({"uci/uci.csv": RAW.encode() * 50})
     server.files["/cut.zip"] = whole[:-40]
     server.files["/other.zip"] = zipped({"readme.txt": b"hello"})
-    with pytest.raises(DsrdError, match=r"cut\.zip: not a whole zip archive"):
+    with pytest.raises(DsrdError, match=r"cut\.zip: not a complete zip archive"):
         fetch(spec(server, "uci", "cut.zip"), tmp_path)
     assert list((tmp_path / "uci").iterdir()) == []
     with pytest.raises(DsrdError, match=r"other\.zip: the archive has no ml_uci\.csv and no uci\.csv"):

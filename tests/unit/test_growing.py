@@ -153,7 +153,7 @@ def test_rows_that_are_known_are_skipped():
     stream.append(arrival)
     assert stream.arrival(table("ann bob 1, bob eve 2, eve zoe 2, zoe ann 4"), ORIGIN).skipped == 4
     changed = refused(stream, table("ann bob 1, bob eve 2, eve ann 2, zoe ann 4, ann bob 5"))
-    assert "row 2: time 1.0 is older than the newest event known (4)" in changed
+    assert "row 2: time 1.0 is older than the newest known event (4)" in changed
 
 
 def test_known_rows_are_compared_with_their_features():
@@ -167,7 +167,7 @@ def test_late_events():
     stream = growing("ann bob 1, bob eve 7")
     later = table("eve ann 8, zoe ann 3, bob yan 9, ann bob 2")
     assert refused(stream, later) == (
-        "later.csv: row 3: time 3.0 is older than the newest event known (7); leave the row out, or set `late` "
+        "later.csv: row 3: time 3.0 is older than the newest known event (7); leave the row out, or set `late` "
         "to drop or now"
     )
     dropped = stream.arrival(later, ORIGIN, "drop")
@@ -184,7 +184,7 @@ def test_late_events():
 def test_late_dates_are_shown_as_dates():
     stream = growing("ann bob 2024-05-01, bob eve 2024-05-03")
     said = refused(stream, table("ann bob 2024-05-02"))
-    assert "row 2: time 2024-05-02 is older than the newest event known (2024-05-03T00:00:00Z)" in said
+    assert "row 2: time 2024-05-02 is older than the newest known event (2024-05-03T00:00:00Z)" in said
     assert triples(stream.arrival(table("ann bob 2024-05-04"), ORIGIN)) == [(1, 2, 1714780800)]
 
 
@@ -267,7 +267,7 @@ def test_ids_without_names():
     assert (stream.num_nodes, stream.find("5"), stream.find("6"), stream.find("ann")) == (6, 5, None, None)
     assert stream.dataset().num_nodes == 6
     assert refused(stream, table("1 2 4, 1 4000000 5")) == (
-        "later.csv: row 3: target is 4000000, far above the 5 nodes of the stream; number new nodes from there on"
+        "later.csv: row 3: target is 4000000, far above the 5 nodes of the stream; number new nodes without gaps"
     )
     assert "row 2: source is 0; ids start at 1 here" in refused(stream, table("0 2 4"))
     assert "row 2: source is 'ann', not a whole number" in refused(stream, table("ann 2 4"))
@@ -309,6 +309,6 @@ def test_two_arrivals_do_not_both_follow():
     stream = growing("ann bob 1, bob eve 2")
     one, other = (stream.arrival(table(text), ORIGIN) for text in ("eve zoe 3", "eve yan 4"))
     stream.append(one)
-    with pytest.raises(DsrdError, match="read before others were added; read the table again"):
+    with pytest.raises(DsrdError, match="other events were appended since these were read; read the table again"):
         stream.append(other)
     assert stream.events_since(2).time.tolist() == [3]

@@ -70,7 +70,7 @@ PLAIN = "source,target,time,f_0,note\na,b,1,2,fine\nb,c,2,3,good\n"
         (
             PLAIN,
             {"features": ["x_*"]},
-            "events.csv: no column matches 'x_*'; it has the columns source, target, time, f_0, note: "
+            "events.csv: no column matches 'x_*', only the columns source, target, time, f_0, note; "
             "correct `features`",
         ),
         (PLAIN, {"features": ["target"]}, "events.csv: 'target' is the target column; take it out of `features`"),
@@ -78,7 +78,7 @@ PLAIN = "source,target,time,f_0,note\na,b,1,2,fine\nb,c,2,3,good\n"
         (
             PLAIN,
             {"features": ["note"]},
-            "events.csv: row 2: feature 'note' is not numbers ('fine'); choose a column of numbers",
+            "events.csv: row 2: feature 'note' is not a column of numbers ('fine'); choose a column of numbers",
         ),
     ],
 )

@@ -71,7 +71,7 @@ def test_own_column_names_patterns_and_delimiters(file):
     dataset = read(file(text), source="who", target="whom", time="when", features=["f_*"], label="is_spam")
     assert dataset.edge_x.tolist() == [[0, 0], [0.5, 2], [1.5, -3]]
     assert dataset.label.tolist() == [1, 0]
-    assert dataset.notes == ("ignored the column note; pick features with `features`, a label with `label`",)
+    assert dataset.notes == ("ignored the column note; choose features with `features`, a label with `label`",)
 
 
 @pytest.mark.parametrize(
@@ -169,8 +169,8 @@ H = "source,target,time\n"
     [
         ("", "the file is empty"),
         ("\n", "the file is empty"),
-        (H, "a header and no events"),
-        ("a,b,c\nx,y,1\n", r"no column 'source'; it has the columns a, b, c: name yours with `source`"),
+        (H, "a header but no events"),
+        ("a,b,c\nx,y,1\n", r"no column 'source', only the columns a, b, c; set `source` to the right one"),
         ("source,target,ts\nx,y,1\n", r"no column 'time'.*`time`"),
         (H + "a,b,1\na,b,\n", "row 3: time is empty"),
         (H + "a,b,1\na,b,nan\n", "row 3: time is empty or not a number"),
@@ -178,12 +178,12 @@ H = "source,target,time\n"
         (H + "a,b,1\n\na,b,-3\n", "row 4: time '-3' is negative; times must be 0 or later"),
         (H + "a,b,1\na,b,soon\n", "row 3: time is 'soon', neither a number nor a date"),
         (H + "a,b,2024-05-01\na,b,2024-05-32\n", "row 3: time is '2024-05-32', neither"),
-        (H + "a,b,2024-05-01\na,b,17\n", "row 3: time is '17', written in another way"),
+        (H + "a,b,2024-05-01\na,b,17\n", "row 3: time is '17', written differently from the rows before"),
         (H + "a,b,1967-05-01\n", "row 2: time '1967-05-01' lies before 1970"),
         (H + "a,b,10:30\n", "row 2: time is '10:30:00', which has no date"),
         (H + "a,b,1\n,b,2\n", "row 3: source is empty"),
         (H + 'a,b,1\na,"",2\n', "row 3: target is empty"),
-        (H + "a,b,1\nb,c,2\nc,d\n", "row 4: the last line has 2 of 3 fields, so the file was cut off"),
+        (H + "a,b,1\nb,c,2\nc,d\n", "row 4: the last line has 2 of 3 fields: the file is truncated"),
         (H + "a,b,1\nb\nc,d,2\n", "row 3: 1 fields where 3 are expected"),
         (H + "a,b,1\nc,d,2,9\nc,d,2\n", "row 3: 4 fields where 3 are expected"),
         (H + "a,b,1,9\nc,d,2,9\n", "row 2: 4 fields where 3 are expected"),
@@ -234,7 +234,7 @@ def test_bad_parquet(tmp_path, file):
     pyarrow.parquet.write_table(table, path)
     refused("row 2: time is empty", path)
     refused("no column 'when'", path, time="when")
-    refused("whole Parquet file", file(path.read_bytes()[:-20], "cut.parquet"))
+    refused("complete Parquet file", file(path.read_bytes()[:-20], "cut.parquet"))
     pyarrow.parquet.write_table(table.slice(0, 0), path)
     refused("no events", path)
 
@@ -307,10 +307,10 @@ def test_bad_feature_files(processed):
     whole = path.read_bytes()
     for damaged in (whole[:-8], whole[:20], b"", b"not an array"):
         path.write_bytes(damaged)
-        with pytest.raises(DsrdError, match=r"ml_toy.npy: cannot be read as a whole .npy file"):
+        with pytest.raises(DsrdError, match=r"ml_toy.npy: cannot be read as a complete .npy file"):
             read(processed)
     np.save(path, np.array([{}, {}, {}, {}]), allow_pickle=True)
-    with pytest.raises(DsrdError, match=r"ml_toy.npy: cannot be read as a whole .npy file of numbers"):
+    with pytest.raises(DsrdError, match=r"ml_toy.npy: cannot be read as a complete .npy file of numbers"):
         read(processed)
     np.save(path, np.array([[0.0], [1], [np.nan], [1]]))
     with pytest.raises(DsrdError, match="toy: edge features: row 2"):
@@ -348,7 +348,7 @@ def test_raw_layout_with_one_set_of_nodes(file):
         ("0,0,1,0,1,2\n0,0,1,0,1\n", "row 3: the last line has 5 of 6 fields"),
         ("0,0,-1,0,1,2\n", "row 2: time '-1' is negative"),
         ("0,0,1\n", "rows have 3 fields; raw files have at least user, item, time and label"),
-        ("", "a header and no events"),
+        ("", "a header but no events"),
     ],
 )
 def test_bad_raw_files(file, rows, match):

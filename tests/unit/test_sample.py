@@ -82,7 +82,7 @@ def test_the_log_is_read_and_goes_on(files):
 
 def test_nothing_is_overwritten(tmp_path):
     (tmp_path / "ask.csv").write_text("mine")
-    with pytest.raises(DsrdError, match=r"ask\.csv: is there already; remove it, or choose another folder"):
+    with pytest.raises(DsrdError, match=r"ask\.csv: already exists; remove it, or choose another folder"):
         write_sample(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["ask.csv"]
     assert (tmp_path / "ask.csv").read_text() == "mine"

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dsrd.cli import options, show
+from dsrd.cli import options, output
 from dsrd.errors import DsrdError
 from dsrd.reporter import Reporter
 
@@ -56,11 +56,11 @@ def speed(
         run = estimator.run_for(stream)
         found = measured(run, Task.of(stream), batches=batches, repeats=repeats, progress=progress)
     if json:
-        show.as_json(found)
+        output.as_json(found)
         return
     timing, machine = found["timing"], found["machine"]
     threads_used = f"{machine['threads']} thread{'s' if machine['threads'] > 1 else ''}"
-    show.table(
+    output.table(
         f"{run.model} on {found['dataset']}, {threads_used}, load of the machine {machine['load']}",
         ["seconds per epoch", "events per second", "seconds per 1,000 pairs", "peak MB"],
         [

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from dsrd.cli import options, show
+from dsrd.cli import options, output
 from dsrd.cli.predict import give
 from dsrd.errors import DsrdError, unknown
 from dsrd.files import require_writable
@@ -101,7 +101,7 @@ def classify(
     file = None if results == NO_FILE else Path(results) if results else folder.parent / "results.jsonl"
     record = _train(folder, dataset, training, {**asked, **_settings(set_)}, file)
     if json:
-        show.as_json(record)
+        output.as_json(record)
     else:
         _table(record)
 
@@ -187,7 +187,7 @@ def _table(record: Record) -> None:
         rows += [[part, name, *_cells(one)] for name, one in found.get("classes", {}).items()]
     how = f"labels of {record['asks']}, {record['training']}, visible: {record['visible']}, {record['protocol']}"
     title = f"{record['dataset']}: {record['model']}, {how}, in percent"
-    show.table(title, ["part", "class", "AUC", "95 %", "AUPRC", "95 %", "x chance", "positives"], rows)
+    output.table(title, ["part", "class", "AUC", "95 %", "AUPRC", "95 %", "x chance", "positives"], rows)
 
 
 def _cells(found: dict[str, Any]) -> list[Any]:

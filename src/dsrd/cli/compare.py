@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from dsrd.cli import options, show
-from dsrd.config import label
+from dsrd.cli import options, output
+from dsrd.config import model_label
 from dsrd.errors import DsrdError
 
 EXAMPLES = options.examples("dsrd compare runs/first runs/second", "dsrd compare runs/* --json")
@@ -31,17 +31,17 @@ def compare(
         raise DsrdError("compare was given a run twice; give each once")
     differing = _differing({name: _settings(record) for name, record in records.items()})
     if json:
-        show.as_json({"runs": {name: _compared(records[name], differing[name]) for name in records}})
+        output.as_json({"runs": {name: _compared(records[name], differing[name]) for name in records}})
         return
     rows: dict[str, Any] = {}
     for name, record in records.items():
         rows |= _rows(name, record)
-    show.results("test, AP / AUC in percent, mean over batches", rows)
+    output.results("test, AP / AUC in percent, mean over batches", rows)
     names = dict.fromkeys(key for each in differing.values() for key in each)
     if names:
         lines = [[name, *(differing[name].get(key) for key in names)] for name in records]
-        show.table("settings that differ", ["run", *names], lines)
-    show.table(
+        output.table("settings that differ", ["run", *names], lines)
+    output.table(
         "cost",
         [
             "run",
@@ -55,7 +55,7 @@ def compare(
         ],
         [[name, *_cost(record).values()] for name, record in records.items()],
     )
-    show.note(*_warnings(records))
+    output.note(*_warnings(records))
 
 
 def _record(folder: Path) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def _cost(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def _compared(record: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "model": label(record["model"], record["preset"]),
+        "model": model_label(record["model"], record["preset"]),
         "dataset": record["dataset"],
         "settings": settings,
         "results": record["results"],

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsrd.cli import options, show
+from dsrd.cli import options, output
 from dsrd.config import DataConfig, overridden
 from dsrd.errors import DsrdError
 from dsrd.reporter import Progress, Reporter, download_bar
@@ -41,13 +41,13 @@ def list_(json: options.Json = False, data_dir: options.DataDir = None) -> None:
         here = next((folder / spec.name for folder in folders if (folder / spec.name).is_dir()), None)
         rows.append({**asdict(spec), "here": None if here is None else str(here)})
     if json:
-        show.as_json({"datasets": rows})
+        output.as_json({"datasets": rows})
         return
     columns = ["name", "domain", "nodes", "events", "edge_dim", "timestamps", "clock"]
     titles = ["name", "domain", "nodes", "events", "features", "times", "clock", "here"]
     cells = [[*(row[column] for column in columns), row["here"] is not None] for row in rows]
-    show.table("benchmark data sets", titles, cells)
-    show.note(
+    output.table("benchmark data sets", titles, cells)
+    output.note(
         f"here: in {' or '.join(map(str, folders))}",
         "get one with `dsrd data fetch NAME`, or use synth (drawn on the spot) or a file of your own",
     )
@@ -77,12 +77,12 @@ def describe(
     spec = catalog.get(dataset.name)
     differences = catalog.check(dataset, spec) if spec else []
     if json:
-        show.as_json({**found, "differences": differences})
+        output.as_json({**found, "differences": differences})
         return
-    show.figures(dataset.name, {key: value for key, value in found.items() if key not in ("name", "notes")})
-    show.note(*dataset.notes)
+    output.figures(dataset.name, {key: value for key, value in found.items() if key not in ("name", "notes")})
+    output.note(*dataset.notes)
     if spec:
-        show.note(*(differences or [f"agrees with the published {spec.title}"]))
+        output.note(*(differences or [f"agrees with the published {spec.title}"]))
 
 
 @app.command(epilog=options.examples("dsrd data audit uci", "dsrd data audit calls.csv --order fast --json"))
@@ -119,7 +119,7 @@ def audit(
         except DsrdError as error:
             raise DsrdError(f"{name}: {error}") from error
     if json:
-        show.as_json(found)
+        output.as_json(found)
     else:
         _show_audit(found)
 
@@ -133,11 +133,11 @@ def _show_audit(found: Mapping[str, Any]) -> None:
             percent = [None if share is None else f"{100 * share:.2f}" for share in shares]
             rows.append([setting, kind, *percent, figures["ceiling_ap"], figures["ceiling_auc"]])
     titles = ["setting", "negatives", "% random", "% true", "% positive", "ceiling AP", "ceiling AUC"]
-    show.table(f"{found['dataset']}: negatives of the published test", titles, rows)
+    output.table(f"{found['dataset']}: negatives of the published test", titles, rows)
     others = ("seen_timestamp_share", "grouping", "repetition", "new_nodes", "split")
-    show.figures(f"{found['dataset']}: time, order, repetition", {key: found[key] for key in others})
-    show.note("random: any pair, for want of earlier ones; true: at that time; positive: the event itself")
-    show.note("ceiling: the score of an oracle that knows every true edge")
+    output.figures(f"{found['dataset']}: time, order, repetition", {key: found[key] for key in others})
+    output.note("random: any pair, for want of earlier ones; true: at that time; positive: the event itself")
+    output.note("ceiling: the score of an oracle that knows every true edge")
 
 
 @app.command(
@@ -193,9 +193,9 @@ def fetch(
     with download_bar(name) as progress:
         place = fetched(what, to or data_folders(data_dir)[0], sha256=sha256, progress=progress)
     if json:
-        show.as_json({"path": str(place)})
+        output.as_json({"path": str(place)})
     else:
-        show.line(str(place))
+        output.line(str(place))
 
 
 @app.command(epilog=options.examples("dsrd data sample", "dsrd data sample try-out"))
@@ -213,9 +213,9 @@ def sample(
 
     written = [str(path) for path in write_sample(folder)]
     if json:
-        show.as_json({"paths": written})
+        output.as_json({"paths": written})
     else:
-        show.line("\n".join(written))
+        output.line("\n".join(written))
 
 
 @app.command(
@@ -260,7 +260,7 @@ def _read(name: str, config: DataConfig, data_dir: Path | None, progress: Progre
 
 def _written(out: Path, events: int, notes: tuple[str, ...], json: bool) -> None:
     if json:
-        show.as_json({"path": str(out), "events": events, "notes": list(notes)})
+        output.as_json({"path": str(out), "events": events, "notes": list(notes)})
     else:
-        show.line(f"{out}: {events:,} events")
-        show.note(*notes)
+        output.line(f"{out}: {events:,} events")
+        output.note(*notes)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dsrd.cli import options, show
+from dsrd.cli import options, output
 from dsrd.errors import DsrdError
 from dsrd.reporter import Reporter
 
@@ -68,11 +68,11 @@ def demo(
             rows, best = rows | model_rows(record), record["ceiling"]
             found[name] = record["results"]
     if json:
-        show.as_json({"dataset": stream.name, "results": found, "ceiling": best})
+        output.as_json({"dataset": stream.name, "results": found, "ceiling": best})
         return
     title = f"{events:,} synthetic events, test, AP / AUC in percent (protocol dyglib)"
-    show.results(title, {**rows, "best possible": best})
-    show.note(
+    output.results(title, {**rows, "best possible": best})
+    output.note(
         "columns: which wrong pairs the true ones are to be told from",
         "inductive rows: events of nodes that training never saw",
         "best possible: a scorer that knows the probability of every event",
@@ -95,17 +95,17 @@ def _own_data(folder: Path | None) -> None:
     try:
         write_sample(Path())
         for number, (why, command) in enumerate(WALK):
-            show.line(f"\n# {number + 1}. {why}")
+            output.line(f"\n# {number + 1}. {why}")
             if not command:
-                show.line("\n".join(Path("calls.csv").read_text(encoding="utf-8").splitlines()[:4]) + "\n...")
+                output.line("\n".join(Path("calls.csv").read_text(encoding="utf-8").splitlines()[:4]) + "\n...")
                 continue
-            show.line(f"$ dsrd {command}")
+            output.line(f"$ dsrd {command}")
             app(shlex.split(command), prog_name="dsrd", standalone_mode=False)
             if "surprise.csv" in command:
                 _most_surprising(Path("surprise.csv"))
     finally:
         os.chdir(before)
-    show.line(f"\nThe files are in {there}; with a file of your own, the same commands.")
+    output.line(f"\nThe files are in {there}; with a file of your own, the same commands.")
 
 
 def _most_surprising(file: Path, count: int = 5) -> None:
@@ -113,4 +113,4 @@ def _most_surprising(file: Path, count: int = 5) -> None:
 
     rows = list(csv.DictReader(file.read_text(encoding="utf-8").splitlines()))
     rows.sort(key=lambda row: -float(row["surprise"]))
-    show.table(f"the {count} most unexpected", list(rows[0]), [list(row.values()) for row in rows[:count]])
+    output.table(f"the {count} most unexpected", list(rows[0]), [list(row.values()) for row in rows[:count]])

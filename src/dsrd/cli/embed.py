@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dsrd.cli import options, show
+from dsrd.cli import options, output
 from dsrd.cli.predict import At
 from dsrd.files import require_writable
 from dsrd.reporter import Reporter
@@ -35,7 +35,7 @@ def embed(
     Each vector is made from what came before that time. A .parquet file has a column node, with the names of the
     stream, and e0, e1, ...; a .npy file has a row per node id, row 0 being nobody.
     """
-    from dsrd.cli.vectors import check_target, write
+    from dsrd.cli.vector_files import check_target, write
     from dsrd.estimator.link_predictor import open_run
 
     options.use_threads(threads)
@@ -47,6 +47,6 @@ def embed(
         report(f"writing {out.name}", 0, 0)
         write(out, vectors, model.nodes)
     if json:
-        show.as_json({"nodes": len(vectors), "dim": vectors.shape[1], "out": str(out)})
+        output.as_json({"nodes": len(vectors), "dim": vectors.shape[1], "out": str(out)})
     else:
-        show.note(f"{out}: {len(vectors):,} nodes, {vectors.shape[1]} numbers each")
+        output.note(f"{out}: {len(vectors):,} nodes, {vectors.shape[1]} numbers each")

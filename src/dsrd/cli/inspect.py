@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from dsrd.cli import options, show
+from dsrd.cli import options, output
 
 EXAMPLES = options.examples("dsrd inspect runs/first", "dsrd inspect runs/first --json")
 CURVE = {"epoch": "epoch", "loss": "loss", "val_ap": "val AP", "val_auc": "val AUC", "seconds": "seconds"}
@@ -19,16 +19,18 @@ def inspect(folder: options.RunPath, json: options.Json = False) -> None:
     """
     found = _inspected(folder)
     if json:
-        show.as_json(found)
+        output.as_json(found)
         return
     sizes = ("model", "preset", "dataset", "events", "parameters", "heads", "epochs", "best_epoch", "complete")
-    show.figures(found["run"], {key: found[key] for key in sizes})
+    output.figures(found["run"], {key: found[key] for key in sizes})
     if found["learned"]:
-        show.figures("learned", _readable(found["learned"]))
+        output.figures("learned", _readable(found["learned"]))
     if found["state"]["fields"]:
         rows = [[name, _shape(each["shape"]), each["bytes"]] for name, each in found["state"]["fields"].items()]
-        show.table("state after training", ["field", "shape", "bytes"], [*rows, ["", "", found["state"]["bytes"]]])
-    show.table("learning curve", [*CURVE.values(), ""], [_point(line, found) for line in found["curve"]])
+        output.table(
+            "state after training", ["field", "shape", "bytes"], [*rows, ["", "", found["state"]["bytes"]]]
+        )
+    output.table("learning curve", [*CURVE.values(), ""], [_point(line, found) for line in found["curve"]])
 
 
 def _inspected(folder: Path) -> dict[str, Any]:

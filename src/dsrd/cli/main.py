@@ -12,8 +12,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from dsrd import __version__
-from dsrd.cli import bench, classify, compare, data, demo, embed, inspect, models, predict, runs, stream
-from dsrd.cli.repeated import refuse_repeated
+from dsrd.cli import bench, classify, compare, data, demo, embed, inspect, models, new_events, predict, runs
+from dsrd.cli.repeated_options import refuse_repeated
 from dsrd.errors import DsrdError, MachineError
 
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
@@ -36,8 +36,8 @@ app.command("models", epilog=models.EXAMPLES)(models.models)
 app.command("train", epilog=runs.TRAIN_EXAMPLES)(runs.train)
 app.command("evaluate", epilog=runs.EVALUATE_EXAMPLES)(runs.evaluate)
 app.command("predict", epilog=predict.EXAMPLES)(predict.predict)
-app.command("surprise", epilog=stream.SURPRISE_EXAMPLES)(stream.surprise)
-app.command("update", epilog=stream.UPDATE_EXAMPLES)(stream.update)
+app.command("surprise", epilog=new_events.SURPRISE_EXAMPLES)(new_events.surprise)
+app.command("update", epilog=new_events.UPDATE_EXAMPLES)(new_events.update)
 app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
 app.command("classify", epilog=classify.EXAMPLES)(classify.classify)
 app.command("embed", epilog=embed.EXAMPLES)(embed.embed)

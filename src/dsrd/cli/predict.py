@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsrd.cli import options, show
+from dsrd.cli import options, output
 from dsrd.errors import DsrdError
 from dsrd.files import require_writable, write_text
 from dsrd.reporter import Reporter
@@ -90,8 +90,8 @@ def give(found: Table, what: str, out: Path | None, json: bool) -> None:
         write_text(out, found.to_csv())
     if json:
         answer: dict[str, Any] = {"rows": len(found)}
-        show.as_json(answer | ({what: list(found)} if out is None else {"out": str(out)}))
+        output.as_json(answer | ({what: list(found)} if out is None else {"out": str(out)}))
     elif out is None:
         print(found.to_csv(), end="")
     else:
-        show.note(f"{out}: {len(found):,} rows")
+        output.note(f"{out}: {len(found):,} rows")

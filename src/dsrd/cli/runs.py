@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsrd.cli import options, show
+from dsrd.cli import options, output
 from dsrd.config import DataConfig, RunConfig, overridden
 from dsrd.errors import DsrdError
 from dsrd.files import require_writable
@@ -131,7 +131,7 @@ def train(
             report.note(f"{folder}: {NO_HISTORY}")
     _finish(found, file, json)
     timing = found.record["timing"]
-    show.note(f"run: {folder} (best epoch: {timing['best_epoch']} of {timing['epochs']})")
+    output.note(f"run: {folder} (best epoch: {timing['best_epoch']} of {timing['epochs']})")
 
 
 @options.reads_data
@@ -261,8 +261,8 @@ def _finish(found: Results, file: Path | None, json: bool) -> None:
     if file is not None:
         records.append(file, found.record)
     if json:
-        show.as_json(found.record)
+        output.as_json(found.record)
         return
-    show.results(found.title, found.rows)
+    output.results(found.title, found.rows)
     for remark in found.remarks:
-        show.line(remark)
+        output.line(remark)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dsrd.cli import options, show
+from dsrd.cli import options, output
 from dsrd.cli.predict import give
 from dsrd.errors import unknown
 from dsrd.files import require_writable
@@ -78,7 +78,9 @@ def update(
     new, new_nodes = stream.num_events - events_before, stream.num_nodes - nodes_before
     if json:
         totals = {"events": stream.num_events, "nodes": stream.num_nodes - 1}
-        show.as_json({"run": str(folder), "new_events": new, "new_nodes": new_nodes, **totals})
+        output.as_json({"run": str(folder), "new_events": new, "new_nodes": new_nodes, **totals})
         return
     until = stream.dataset().written_time(stream.last_time)
-    show.line(f"{folder}: {new:,} new events, {new_nodes:,} new nodes; {stream.num_events:,} events up to {until}")
+    output.line(
+        f"{folder}: {new:,} new events, {new_nodes:,} new nodes; {stream.num_events:,} events up to {until}"
+    )

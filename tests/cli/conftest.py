@@ -13,7 +13,7 @@ from support.program import QUICK, STREAM, done
 
 @pytest.fixture(autouse=True)
 def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands run in an empty folder, at the usual width, and never see the data of the person testing."""
+    """Run commands in an empty folder, 80 columns wide, without the user's data."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.delenv("FORCE_COLOR", raising=False)
@@ -22,13 +22,13 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def calls() -> Path:
-    """A file as people have them: names, ISO dates, out of order, features and a column nobody needs."""
+    """A CSV file with names, ISO dates out of order, features and an unused column."""
     return write_calls(Path("calls.csv"))
 
 
 @pytest.fixture(scope="session")
 def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """`trained_once(model)`: the folder of a short run on STREAM, made once; not to be changed."""
+    """`trained_once(model)`: the folder of a short run on STREAM, shared by tests, which must not change it."""
     made: dict[str, Path] = {}
 
     def get(model: str) -> Path:

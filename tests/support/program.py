@@ -24,7 +24,7 @@ TRAIN = ("train", "--model", TRAINED, *QUICK)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command left behind."""
+    """The exit code and output of a command."""
 
     code: int
     out: str
@@ -32,21 +32,21 @@ class Outcome:
 
     @property
     def json(self) -> Any:
-        """The last line of standard output, which `--json` makes an object."""
+        """The object that `--json` prints on the last line of standard output."""
         return json.loads(self.out.splitlines()[-1])
 
     @property
     def error(self) -> str:
-        """The only line that starts with `error:`; nothing may look like a fault of the program's own."""
+        """The only line that starts with `error:`; nothing may look like a bug in the program."""
         lines = [line for line in self.err.splitlines() if line.startswith("error:")]
         assert len(lines) == 1, self.err
         assert "Traceback" not in self.err
-        assert "fault in dsrd" not in self.err
+        assert "bug in dsrd" not in self.err
         return lines[0]
 
 
 def dsrd(*words: object) -> Outcome:
-    """Run a command inside this process."""
+    """Run a command in this process."""
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as left:
         main([str(word) for word in words])
@@ -63,7 +63,7 @@ def done(*words: object) -> Outcome:
 
 
 def refused(*words: object, code: int = 2) -> str:
-    """Run a command that must fail and leave every file as it was; its one line of error."""
+    """Run a command that must fail and change no file; returns its error line."""
     before = tree()
     outcome = dsrd(*words)
     assert outcome.code == code, outcome.err
@@ -73,12 +73,12 @@ def refused(*words: object, code: int = 2) -> str:
 
 
 def tree() -> dict[Path, bytes]:
-    """Every file below the working directory, and what is in it."""
+    """Path and content of every file below the working directory."""
     return {path: path.read_bytes() if path.is_file() else b"" for path in Path().rglob("*")}
 
 
 def start(*words: object, code: str = "from dsrd.cli import main; main()", **more: str) -> subprocess.Popen[str]:
-    """Start a command in a process of its own."""
+    """Start a command in its own process."""
     return subprocess.Popen(
         [sys.executable, "-c", code, *map(str, words)],
         stdout=subprocess.PIPE,
@@ -91,3 +91,11 @@ def start(*words: object, code: str = "from dsrd.cli import main; main()", **mor
 def finish(process: subprocess.Popen[str]) -> Outcome:
     out, err = process.communicate(timeout=60)
     return Outcome(process.returncode, out, err)
+
+
+def assert_options_are_short(shown: str) -> None:
+    """The help of every option takes three lines or fewer at the usual width."""
+    options = shown.split("Options:")[1].split("Examples:")[0].split("Commands:")[0]
+    lengths = [len(text.strip().splitlines()) for text in ("\n" + options).split("\n  -")[1:]]
+    assert lengths
+    assert max(lengths) <= 3, shown

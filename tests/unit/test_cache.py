@@ -32,7 +32,7 @@ def assert_same(one: Dataset, other: Dataset) -> None:
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch) -> Path:
-    """A cache of its own for every test."""
+    """An empty cache folder."""
     monkeypatch.setenv("DSRD_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
@@ -51,7 +51,7 @@ def entries(folder: Path) -> list[Path]:
     return sorted(folder.iterdir())
 
 
-def test_what_is_reopened_is_what_was_read(folder, source):
+def test_a_cached_data_set_equals_the_parsed_one(folder, source):
     first = load_with(source, replace(COLUMNS, bipartite=True))
     (entry,) = entries(folder)
     assert sorted(file.name for file in entry.iterdir()) == ["events.arrow", "nodes.arrow"]
@@ -70,7 +70,7 @@ def test_a_second_read_does_not_parse(folder, source, monkeypatch):
 
 @pytest.mark.parametrize("named", [False, True])
 @pytest.mark.parametrize("widths", [(0, 0), (3, 2)])
-def test_every_shape_of_data_set(tmp_path, named, widths):
+def test_every_shape_of_data_set_survives_writing_and_reading(tmp_path, named, widths):
     rng = np.random.default_rng(0)
     src, dst = rng.integers(1, 6, (2, 20))
     dataset = Dataset.from_arrays(
@@ -88,7 +88,7 @@ def test_every_shape_of_data_set(tmp_path, named, widths):
     assert_same(dataset, read_dataset(tmp_path, mapped=True))
 
 
-def test_an_edited_file_is_read_again_and_the_old_copy_goes(folder, source):
+def test_an_edited_file_is_parsed_again_and_its_old_copy_removed(folder, source):
     load(source)
     old = entries(folder)
     source.write_text("source,target,time\nann,bob,5\nbob,eve,1\nbob,eve,7\n")
@@ -97,7 +97,7 @@ def test_an_edited_file_is_read_again_and_the_old_copy_goes(folder, source):
     assert entries(folder) != old
 
 
-def test_other_options_are_another_copy(folder, source):
+def test_other_options_get_their_own_copy(folder, source):
     assert load(source).edge_dim == 0
     assert load_with(source, COLUMNS).edge_dim == 1
     assert len(entries(folder)) == 2
@@ -117,7 +117,7 @@ def test_a_damaged_copy_is_rebuilt(folder, source, file, damage):
     assert victim.read_bytes() == content
 
 
-def test_a_cache_that_cannot_be_written_is_only_a_note(tmp_path, source, monkeypatch):
+def test_a_cache_that_cannot_be_written_gives_a_note(tmp_path, source, monkeypatch):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("DSRD_CACHE", str(tmp_path / "file"))
     dataset = load(source)
@@ -125,7 +125,7 @@ def test_a_cache_that_cannot_be_written_is_only_a_note(tmp_path, source, monkeyp
     assert dataset.notes[-1].startswith(f"not cached in {tmp_path / 'file'}: ")
 
 
-def test_a_full_disk_is_only_a_note(folder, source, monkeypatch):
+def test_a_full_disk_gives_a_note(folder, source, monkeypatch):
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 

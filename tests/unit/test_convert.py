@@ -42,7 +42,7 @@ def stream(*, names: bool = False, node_x: bool = False) -> Dataset:
 
 @pytest.mark.parametrize("names", [False, True])
 @pytest.mark.parametrize("tool", [to_table, to_pandas, to_polars])
-def test_frames_come_back_the_same(tool, names):
+def test_frames_round_trip(tool, names):
     dataset = stream(names=names)
     again = from_frame(tool(dataset), COLUMNS)
     assert_same_events(dataset, again)
@@ -52,7 +52,7 @@ def test_frames_come_back_the_same(tool, names):
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ""])
 @pytest.mark.parametrize("names", [False, True])
-def test_files_come_back_the_same(tmp_path, suffix, names):
+def test_files_round_trip(tmp_path, suffix, names):
     dataset = stream(names=names)
     assert write(dataset, tmp_path / f"out{suffix}") == ()
     again = load_with(tmp_path / f"out{suffix}", COLUMNS if suffix == ".csv" else DataConfig(), cache=False)
@@ -70,7 +70,7 @@ def test_ids_of_unnamed_streams_survive_tables_and_parquet(tmp_path):
         assert again.names is None
 
 
-def test_two_sided_streams_stay_two_sided(tmp_path):
+def test_bipartite_streams_stay_bipartite(tmp_path):
     frame = pd.DataFrame({"source": [7, 8, 7], "target": [7, 7, 9], "time": [1, 2, 3]})
     dataset = load(frame, bipartite=True)
     write(dataset, tmp_path / "two.parquet")
@@ -81,7 +81,7 @@ def test_two_sided_streams_stay_two_sided(tmp_path):
         assert again.names.array.to_pylist() == ["", "7", "8", "7", "9"]
 
 
-def test_folders_keep_node_features_and_tables_say_they_do_not(tmp_path):
+def test_folders_keep_node_features_and_tables_note_their_loss(tmp_path):
     dataset = stream(node_x=True)
     write(dataset, tmp_path / "out")
     torch.testing.assert_close(load(tmp_path / "out", cache=False).node_x, dataset.node_x)
@@ -132,12 +132,12 @@ def test_frames_with_categories_datetimes_and_odd_types():
         (17, "cannot be read as a table"),
     ],
 )
-def test_bad_frames(frame, match):
+def test_bad_frames_are_refused(frame, match):
     with pytest.raises(DsrdError, match=match):
         from_frame(frame)
 
 
-def test_pyg_there_and_back():
+def test_pyg_round_trip():
     dataset = stream()
     data = to_pyg(dataset)
     assert isinstance(data, TemporalData)
@@ -156,7 +156,7 @@ def test_pyg_without_messages_and_out_of_order():
     assert (dataset.edge_dim, dataset.label) == (0, None)
 
 
-def test_missing_tools_are_named():
+def test_a_missing_package_is_named():
     code = (
         "import sys; sys.modules['torch_geometric'] = sys.modules['polars'] = None\n"
         "from dsrd.data import convert\nfrom dsrd.data.dataset import Dataset\n"
@@ -172,6 +172,6 @@ def test_missing_tools_are_named():
     ]
 
 
-def test_other_suffixes_are_refused(tmp_path):
+def test_unknown_suffixes_are_refused(tmp_path):
     with pytest.raises(DsrdError, match=r"cannot write \.xlsx"):
         write(stream(), tmp_path / "out.xlsx")

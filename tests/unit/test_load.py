@@ -1,4 +1,4 @@
-"""Columns asked for wrongly, times as people write them, names as people mistype them, any kind of table."""
+"""Column names, time formats, suggestions for mistyped names, and every kind of table that `load` accepts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PLAIN = "source,target,time,f_0,note\na,b,1,2,fine\nb,c,2,3,good\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "options", "said"),
+    ("text", "options", "message"),
     [
         (
             "source,source,target,time\na,x,b,1\n",
@@ -82,12 +82,12 @@ PLAIN = "source,target,time,f_0,note\na,b,1,2,fine\nb,c,2,3,good\n"
         ),
     ],
 )
-def test_columns_asked_for_wrongly(file, text, options, said):
+def test_wrong_column_names_are_refused(file, text, options, message):
     path = file(text)
-    assert refused(path, **options).replace(str(path), path.name) == said
+    assert refused(path, **options).replace(str(path), path.name) == message
 
 
-def test_frames_are_refused_alike():
+def test_frames_with_wrong_columns_are_refused_like_files():
     frame = pd.DataFrame([["a", "b", 1, 2, 3]], columns=["source", "target", "time", "f", "f"])
     assert refused(frame, features=["f"]) == "frame: the column 'f' occurs 2 times; rename all but one"
     table = pa.table([pa.array(["a"])] * 3, names=["source", "source", "target"])
@@ -98,13 +98,13 @@ def test_frames_are_refused_alike():
     assert refused(twice) == "frame: the column 'time' occurs 2 times; rename all but one"
 
 
-def test_columns_that_nobody_needs_may_occur_twice(file):
+def test_unused_columns_may_occur_twice(file):
     assert len(load(file("source,x,target,x,time\na,1,b,2,3\n"), cache=False).events) == 1
     frame = pd.DataFrame([["a", "b", 1, 2, 3]], columns=["source", "target", "time", "f", "f"])
     assert len(load(frame).events) == 1
 
 
-def test_patterns_pass_over_the_other_roles(file):
+def test_feature_patterns_skip_columns_with_other_roles(file):
     dataset = load(
         file("t_s,t_d,t_t,t_0,t_1\na,b,1,2,3\n"), source="t_s", target="t_d", time="t_t", features="t_*"
     )
@@ -127,7 +127,7 @@ def test_patterns_pass_over_the_other_roles(file):
         ("%Y-%m-%dT%H:%M:%S%z", ["1970-01-01T02:00:00+0100", "1970-01-01T02:00:00+0000"], [3600, 7200]),
     ],
 )
-def test_time_formats(file, format, texts, seconds):
+def test_dates_are_read_in_every_time_format(file, format, texts, seconds):
     dataset = load(file("source,target,time\n" + "".join(f"a,b,{text}\n" for text in texts)), time_format=format)
     assert dataset.events.time.tolist() == seconds
     assert dataset.dates
@@ -140,21 +140,22 @@ def test_time_formats(file, format, texts, seconds):
 @pytest.mark.parametrize("wrong", ["31/04/2024", "2024-04-01", "", "00/04/2024"])
 def test_a_date_in_another_format_is_named_by_its_row(file, wrong):
     path = file(f"source,target,time\na,b,01/04/2024\nb,c,{wrong}\n")
-    said = refused(path, time_format="%d/%m/%Y")
-    assert "events.csv: row 3: time is " in said
+    message = refused(path, time_format="%d/%m/%Y")
+    assert "events.csv: row 3: time is " in message
     assert (
-        not wrong or f"'{wrong}', which does not fit the time format %d/%m/%Y; repair the entry or correct" in said
+        not wrong
+        or f"'{wrong}', which does not fit the time format %d/%m/%Y; repair the entry or correct" in message
     )
 
 
 @pytest.mark.parametrize("format", ["%d/%m", "%Q", "day"])
-def test_time_formats_that_are_none(file, format):
-    said = refused(file("source,target,time\na,b,01/04/2024\n"), time_format=format)
-    assert f"time format {format}: " in said
-    assert "write it as for strptime: %d/%m/%Y %H:%M" in said
+def test_invalid_time_formats_are_refused(file, format):
+    message = refused(file("source,target,time\na,b,01/04/2024\n"), time_format=format)
+    assert f"time format {format}: " in message
+    assert "write it as for strptime: %d/%m/%Y %H:%M" in message
 
 
-def test_days_written_as_one_number_are_noticed(file):
+def test_days_written_as_numbers_give_a_note(file):
     path = file("source,target,time\na,b,20240401\nb,c,20240430\n")
     assert load(path, cache=False).notes == (
         "times such as 20240401 look like dates and are read as numbers; if they are dates, "
@@ -176,13 +177,13 @@ def test_days_written_as_one_number_are_noticed(file):
         ([0.0, 1.8e12], None),
     ],
 )
-def test_the_unit_of_the_clock(moments, unit):
+def test_clock_unit_is_recognised(moments, unit):
     dataset = Dataset.from_arrays("clock", [1, 2], [2, 1], moments)
     assert dataset.clock_unit == unit
     assert replace(dataset, dates=True).clock_unit is None
 
 
-def test_times_are_written_as_they_came(file):
+def test_written_time_uses_the_format_of_the_data(file):
     dated = load(file("source,target,time\na,b,2024-05-01\na,b,2024-05-01T12:30:00.5\n"), cache=False)
     first, last = dated.events.time.tolist()
     assert dated.written_time(first) == "2024-05-01T00:00:00Z"
@@ -213,14 +214,14 @@ def test_suggestions_are_few_and_compare_few_names(monkeypatch):
     assert 0 < max(compared) <= dataset_module.MOST_COMPARED
 
 
-def test_suggestions_are_of_the_kind_asked_for():
+def test_suggestions_separate_sources_and_targets():
     names = Names.two_kinds(["", "anna", "anton", "anvil", "antenna"], first_target=3)
     assert set(names.suggestions("an")) == {"anna", "anton"}
     with pytest.raises(DsrdError, match=r"unknown target 'anvi'; did you mean 'anvil'\?"):
         names.id("anvi", target=True)
 
 
-# --- Any kind of table ---
+# --- Every kind of table ---
 
 
 def test_every_kind_of_table_gives_the_same_events(tmp_path):
@@ -263,16 +264,16 @@ def test_every_kind_of_table_gives_the_same_events(tmp_path):
     assert load(whole, name="other").name == "other"
 
 
-def test_a_table_that_is_none():
+def test_objects_that_are_not_tables_are_refused():
     for data in (17, [("a", "b", 1)], None):
         assert "frame: cannot be read as a table" in refused(data)
 
 
-# --- Kept as Arrow files ---
+# --- Arrow files ---
 
 
 @pytest.mark.parametrize("compressed", [False, True])
-def test_arrow_files_keep_everything(tmp_path, compressed):
+def test_arrow_files_keep_every_field(tmp_path, compressed):
     columns = DataConfig(source="who", features=("f_*", "g"), label="y", time_format="%Y", bipartite=True)
     plain = Dataset.from_arrays(
         "kept",
@@ -306,7 +307,7 @@ def test_arrow_files_keep_everything(tmp_path, compressed):
     assert (plain.names.is_target == read_dataset(tmp_path / "0", mapped=False).names.is_target).all()
 
 
-def test_settings_of_a_stream_are_those_it_was_read_with(file):
+def test_columns_of_a_data_set_are_those_it_was_read_with(file):
     path = file("who,whom,when\na,b,2024\n")
     config = DataConfig(source="who", target="whom", time="when", time_format="%Y")
     assert load_with(path, config, cache=False).columns == replace(config, bipartite=False)

@@ -30,7 +30,7 @@ def file(tmp_path: Path):
     return write
 
 
-# --- What is read ---
+# --- Valid files ---
 
 
 def test_names_are_numbered_as_they_appear(file):
@@ -41,7 +41,7 @@ def test_names_are_numbered_as_they_appear(file):
     assert (dataset.name, dataset.num_nodes, dataset.notes) == ("events", 4, ())
 
 
-def test_two_sides_are_named_apart(file):
+def test_bipartite_sources_and_targets_are_named_separately(file):
     dataset = read(file("source,target,time\n7,7,1\n8,7,2\n7,9,3\n"), bipartite=True)
     assert dataset.events.src.tolist() == [1, 2, 1]
     assert dataset.events.dst.tolist() == [3, 3, 4]
@@ -49,12 +49,12 @@ def test_two_sides_are_named_apart(file):
     assert dataset.names.array.to_pylist() == ["", "7", "8", "7", "9"]
 
 
-def test_ids_are_kept_letter_by_letter(file):
+def test_names_are_kept_letter_by_letter(file):
     dataset = read(file("source,target,time\n007,7,1\nNA,null,2\n1e3, x,3\n"))
     assert dataset.names.array.to_pylist() == ["", "007", "7", "NA", "null", "1e3", " x"]
 
 
-def test_unsorted_files_are_sorted_stably_and_say_so(file):
+def test_unsorted_files_are_sorted_stably_with_a_note(file):
     dataset = read(
         file("source,target,time,x,y\na,b,5,1,0\nc,d,1,2,1\ne,f,5,3,0\ng,h,1,4,1\n"),
         features=["x"],
@@ -93,18 +93,18 @@ def test_times_may_be_numbers_or_iso_dates(file, texts, seconds):
     assert load(frame).events.time.tolist() == seconds
 
 
-def test_compressed_blank_lines_and_byte_order_mark(file):
+def test_compression_blank_lines_and_byte_order_mark_are_accepted(file):
     path = file(gzip.compress("\ufeffsource,target,time\n\na,b,1\n\nb,c,2\n\n".encode()), "events.csv.gz")
     dataset = read(path)
     assert (dataset.name, len(dataset.events)) == ("events", 2)
 
 
-def test_zero_features_are_no_features(file):
+def test_all_zero_features_have_width_zero(file):
     dataset = read(file("source,target,time,f\na,b,1,0\nb,c,2,0\n"), features=["f"])
     assert dataset.edge_x.shape == (3, 0)
 
 
-def test_parquet(tmp_path):
+def test_parquet_files_are_read(tmp_path):
     path = tmp_path / "events.parquet"
     days = pa.array([1, 0], pa.date32())
     pyarrow.parquet.write_table(pa.table({"source": [5, 6], "target": ["x", "y"], "time": days}), path)
@@ -139,7 +139,7 @@ def test_numbering_agrees_with_a_loop(rows, bipartite):
 
 @pytest.mark.parametrize("prefix", ["", "user-"])
 def test_a_file_of_several_parser_blocks_has_one_id_per_name(tmp_path, prefix):
-    """The parser reads a file in blocks of about 1 MB, each with a dictionary of its own."""
+    """The parser reads a file in blocks of about 1 MB, each with its own dictionary."""
     ends = np.random.default_rng(0).integers(0, 500, (2, 100_000))
     path = tmp_path / "blocks.csv"
     rows = zip(*ends.tolist(), range(100_000), strict=True)
@@ -152,7 +152,7 @@ def test_a_file_of_several_parser_blocks_has_one_id_per_name(tmp_path, prefix):
         assert (names[ids.numpy()] == np.char.add(prefix, numbers.astype(str))).all()
 
 
-# --- What is refused, in one line that names the file and the row ---
+# --- Errors: one line that names the file and the row ---
 
 
 def refused(match: str, path: Path, **options) -> None:
@@ -189,22 +189,22 @@ H = "source,target,time\n"
         (H + "a,b,1,9\nc,d,2,9\n", "row 2: 4 fields where 3 are expected"),
     ],
 )
-def test_bad_csv(file, text, match):
+def test_bad_csv_files_are_refused(file, text, match):
     refused(match, file(text))
 
 
-def test_bad_value_far_into_a_large_file(file):
+def test_a_bad_value_late_in_a_large_file_is_named_by_its_row(file):
     rows = ["a,b,1\n"] * 300_000
     rows[250_000] = "a,b,one\n"
     refused("row 250002: time is 'one'", file(H + "".join(rows)))
 
 
-def test_cut_compressed_file(file):
+def test_a_truncated_compressed_file_is_refused(file):
     whole = gzip.compress((H + "a,b,1\n" * 100_000).encode())
     refused("cannot be read as CSV", file(whole[: len(whole) // 2], "events.csv.gz"))
 
 
-def test_text_that_is_not_utf8(file):
+def test_text_that_is_not_utf8_is_refused(file):
     refused("row 3: not UTF-8", file(b"source,target,time\na,b,1\nj\xf6rg,b,2\n"))
     refused("row 1: not UTF-8", file((H + "a,b,1\n").encode("utf-16")))
 
@@ -217,18 +217,18 @@ def test_text_that_is_not_utf8(file):
         ("inf", r"row 3: feature 'f_1' is inf"),
     ],
 )
-def test_bad_features(file, cell, match):
+def test_bad_features_are_refused(file, cell, match):
     path = file(f"source,target,time,f_0,f_1\na,b,1,2,3\na,b,2,4,{cell}\n")
     refused(match, path, features=["f_*"])
 
 
-def test_missing_feature_and_label_columns(file):
+def test_missing_feature_and_label_columns_are_refused(file):
     path = file(H + "a,b,1\n")
     refused(r"no column matches 'f_\*'", path, features=["f_*"])
     refused("no column 'y'.*`label`", path, label="y")
 
 
-def test_bad_parquet(tmp_path, file):
+def test_bad_parquet_files_are_refused(tmp_path, file):
     path = tmp_path / "events.parquet"
     table = pa.table({"source": ["a", "b"], "target": ["b", "c"], "time": [1.0, None]})
     pyarrow.parquet.write_table(table, path)
@@ -239,7 +239,7 @@ def test_bad_parquet(tmp_path, file):
     refused("no events", path)
 
 
-def test_files_that_are_not_there(tmp_path, monkeypatch):
+def test_missing_files_are_refused(tmp_path, monkeypatch):
     refused("no such file", tmp_path / "none.csv")
     monkeypatch.setenv("DSRD_DATA", str(tmp_path / "elsewhere"))
     with pytest.raises(
@@ -295,14 +295,14 @@ def test_processed_features_follow_idx(processed):
         (",u,i,ts", ",user,i,ts", "no column 'u'; processed files have u, i, ts, label, idx"),
     ],
 )
-def test_bad_processed_files(processed, old, new, match):
+def test_bad_processed_files_are_refused(processed, old, new, match):
     path = processed / "ml_toy.csv"
     path.write_text(path.read_text().replace(old, new))
     with pytest.raises(DsrdError, match=match):
         read(processed)
 
 
-def test_bad_feature_files(processed):
+def test_bad_feature_files_are_refused(processed):
     path = processed / "ml_toy.npy"
     whole = path.read_bytes()
     for damaged in (whole[:-8], whole[:20], b"", b"not an array"):
@@ -351,5 +351,5 @@ def test_raw_layout_with_one_set_of_nodes(file):
         ("", "a header but no events"),
     ],
 )
-def test_bad_raw_files(file, rows, match):
+def test_bad_raw_files_are_refused(file, rows, match):
     refused(match, file(RAW + rows))

@@ -32,6 +32,8 @@ class Split:
     test: Events
     val_new: Events  # val events with at least one endpoint in `new_nodes`
     test_new: Events  # test events with at least one endpoint in `new_nodes`
+    val_time: float  # of the last event before validation
+    test_time: float  # of the last event before test
     withheld: Tensor  # sorted ids of nodes drawn to be unseen in training
     new_nodes: Tensor  # sorted ids of all nodes absent from `train`, withheld or not
     digest: str  # of the event ids of the five parts
@@ -105,7 +107,7 @@ def _views(
     events: Events, kept: NDArray[np.int64], val_start: int, test_start: int, withheld: NDArray[np.int64]
 ) -> Split:
     train, val, test = events[as_tensor(kept)], events[val_start:test_start], events[test_start:]
-    src, dst, _, _ = events.numpy()
+    src, dst, time, _ = events.numpy()
     new = _table(events.num_nodes, src, dst) & ~_table(events.num_nodes, *train.numpy()[:2])
     val_new, test_new = _touching(new, val), _touching(new, test)
     return Split(
@@ -115,6 +117,8 @@ def _views(
         test=test,
         val_new=val_new,
         test_new=test_new,
+        val_time=float(time[val_start - 1]),
+        test_time=float(time[test_start - 1]),
         withheld=as_tensor(withheld),
         new_nodes=as_tensor(np.flatnonzero(new)),
         digest=digest_of(*(view.id.numpy() for view in (train, val, test, val_new, test_new))),

@@ -1,10 +1,13 @@
-# Every target sets up what it needs: a fresh machine with Python is enough.
+# Every target installs what it needs into .venv: a machine with Python is enough.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test test-slow check bench docs setup clean
+CODE   := src tests benchmarks docs
+TESTS  := $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
+
+.PHONY: demo test test-slow check coverage release bench docs setup clean
 
 setup: $(READY)
 
@@ -18,22 +21,28 @@ demo: setup
 	$(BIN)/dsrd demo
 
 test: setup
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
+	$(TESTS)
 
 test-slow: setup
-	$(BIN)/python -m pytest -m slow || [ $$? -eq 5 ]  # 5: there are none at present
+	$(BIN)/python -m pytest -m slow || [ $$? -eq 5 ]  # 5: no test is marked slow
 
 check: setup
-	$(BIN)/ruff format --check src tests benchmarks docs
-	$(BIN)/ruff check src tests benchmarks docs
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/ruff check $(CODE)
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
+	$(TESTS)
+
+coverage: setup
+	$(TESTS) --cov --cov-report=term:skip-covered
+
+release: setup
+	.ci/release $(BIN)/python
 
 bench: setup
-	$(BIN)/python benchmarks/ground.py
+	$(BIN)/python benchmarks/building_blocks.py
 
 docs: setup
 	$(BIN)/python docs/generate.py
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .coverage dist

@@ -1,15 +1,14 @@
-"""What it costs to ask a run that was trained before, and to take in what follows: one thread, JSON out.
+"""Cost of using a trained run: opening it, scoring, and adding new events. One thread, JSON output.
 
     python benchmarks/live.py --save results/live.jsonl
 
-A stream is drawn, a model trained for an epoch and saved, if the folder does not hold it yet; then the folder is
-opened and asked. `replay_ms` is what an answer cost more when the stream had to be told again first.
+Draws a stream, trains a model for one epoch and saves it, unless the folder already holds a run; then opens the
+folder and times each call. `replay_ms` is the time to rebuild the state by observing the whole stream again.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import tempfile
 import time
@@ -21,15 +20,15 @@ import torch
 
 import dsrd
 from dsrd.estimator.online import OnlineModel
-from dsrd.files import append_line
-from dsrd.machine import load_average, peak_rss_mb, versions
+from dsrd.machine import load_average, peak_rss_mb
 from dsrd.models import DEFAULT
+from record import print_record
 
-ASKED = 30
+CALLS = 30  # timed calls of each kind
 
 
-def median_ms(work: Callable[[int], Any], repeats: int = ASKED) -> float:
-    """Milliseconds of the median call; each is told its number."""
+def median_ms(work: Callable[[int], Any], repeats: int = CALLS) -> float:
+    """Milliseconds of the median call; `work` gets the number of the call."""
     seconds = []
     for number in range(repeats):
         began = time.perf_counter()
@@ -38,19 +37,19 @@ def median_ms(work: Callable[[int], Any], repeats: int = ASKED) -> float:
     return round(1e3 * statistics.median(seconds), 2)
 
 
-def trained(folder: Path, name: str, data: str) -> None:
+def train_once(folder: Path, name: str, data: str) -> None:
     if not (folder / "now.safetensors").exists():
         dsrd.LinkPredictor(name, epochs=1).fit(dsrd.load(data), folder=folder)
 
 
-def asked(folder: Path) -> dict[str, Any]:
+def timings(folder: Path) -> dict[str, Any]:
     began = time.perf_counter()
     model = dsrd.open(folder)
     opened = time.perf_counter() - began
     online = model.fitted.online
     stream, dataset = online.stream, online.stream.dataset()
-    sources = [str(node) for node in dataset.events.src[-ASKED:].tolist()]
-    model.partners(sources[0])  # compiles, indexes
+    sources = [str(node) for node in dataset.events.src[-CALLS:].tolist()]
+    model.partners(sources[0])  # compile and index before timing
     load = load_average()
     figures: dict[str, Any] = {
         "events": stream.num_events,
@@ -66,11 +65,11 @@ def asked(folder: Path) -> dict[str, Any]:
 
     def observe(number: int, count: int) -> None:
         last = stream.last_time
-        model.observe([(sources[i % ASKED], sources[-1], last + i + 1) for i in range(count)])
+        model.observe([(sources[i % CALLS], sources[-1], last + i + 1) for i in range(count)])
 
     figures["observe_one_ms"] = median_ms(lambda number: observe(number, 1))
     figures["observe_hundred_ms"] = median_ms(lambda number: observe(number, 100))
-    model.surprise([(sources[0], sources[1], stream.last_time + 1)])  # the latest events first, once
+    model.surprise([(sources[0], sources[1], stream.last_time + 1)])  # scores the recent events, once
     figures["surprise_one_ms"] = median_ms(
         lambda number: model.surprise([(sources[number], sources[0], stream.last_time + 1)])
     )
@@ -81,19 +80,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default=DEFAULT)
     parser.add_argument("--data", default="synth:events=300000,nodes=5000,bipartite=true")
-    parser.add_argument("--run", type=Path, help="folder to train in, or of a run trained before")
+    parser.add_argument("--run", type=Path, help="folder of a run; trained there if it does not exist")
     parser.add_argument("--save", type=Path, help="append the result to this file")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as temporary:
-        folder = given.run or Path(temporary) / "run"
-        trained(folder, given.model, given.data)
-        figures = asked(folder)
-    about = {"benchmark": "live", "model": given.model, "data": given.data, "figures": figures}
-    line = json.dumps({**about, "threads": 1, "versions": versions()})
-    if given.save:
-        append_line(given.save, line)
-    print(line)
+        folder = arguments.run or Path(temporary) / "run"
+        train_once(folder, arguments.model, arguments.data)
+        figures = timings(folder)
+    print_record(arguments.save, benchmark="live", model=arguments.model, data=arguments.data, figures=figures)
 
 
 if __name__ == "__main__":

@@ -1,23 +1,22 @@
-"""How much memory a stream of one's own takes to train and evaluate with the defaults: JSON out.
+"""Peak memory of training and evaluating on a file of many nodes with the default settings. JSON output.
 
     python benchmarks/memory.py --save results/live.jsonl
 
-One epoch is enough: the peak does not depend on their number.
+One epoch is enough: the peak does not depend on the number of epochs.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from pathlib import Path
 
 import torch
 
 import dsrd
-from dsrd.files import append_line
-from dsrd.machine import load_average, peak_rss_mb, versions
+from dsrd.machine import load_average, peak_rss_mb
 from dsrd.models import DEFAULT
+from record import print_record
 
 
 def main() -> None:
@@ -25,11 +24,11 @@ def main() -> None:
     parser.add_argument("--model", default=DEFAULT)
     parser.add_argument("--data", default="synth:events=400000,nodes=300000")
     parser.add_argument("--save", type=Path, help="append the result to this file")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
-    stream = dsrd.load(given.data)
+    stream = dsrd.load(arguments.data)
     with tempfile.TemporaryDirectory() as folder:
-        model = dsrd.LinkPredictor(given.model, epochs=1).fit(stream, folder=Path(folder) / "run")
+        model = dsrd.LinkPredictor(arguments.model, epochs=1).fit(stream, folder=Path(folder) / "run")
         model.evaluate()
     figures = {
         "events": len(stream.events),
@@ -38,11 +37,7 @@ def main() -> None:
         "peak_rss_mb": peak_rss_mb(),
         "load": load_average(),
     }
-    about = {"benchmark": "memory", "model": given.model, "data": given.data, "figures": figures}
-    line = json.dumps({**about, "threads": 1, "versions": versions()})
-    if given.save:
-        append_line(given.save, line)
-    print(line)
+    print_record(arguments.save, benchmark="memory", model=arguments.model, data=arguments.data, figures=figures)
 
 
 if __name__ == "__main__":

@@ -19,9 +19,9 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hint
 from typer.testing import CliRunner
 
 from dsrd import SynthConfig, model_names
-from dsrd.cli.fields import comments
 from dsrd.cli.main import app
-from dsrd.config import PARTS, RunConfig, label
+from dsrd.cli.settings_help import comments
+from dsrd.config import PARTS, RunConfig, model_label
 from dsrd.models import model_class, published, settings
 
 HERE = Path(__file__).parent
@@ -241,7 +241,7 @@ def _model(record: Mapping[str, Any]) -> str:
     view = ", published view" if config["evaluate"].get("known") == "trained" else ""
     usual = json.loads(json.dumps(asdict(settings(record["model"], record["dataset"], record["preset"], {}))))
     changed = (f", {key}={_typed(value)}" for key, value in config["model_args"].items() if value != usual[key])
-    return label(record["model"], record["preset"]) + "".join(changed) + view
+    return model_label(record["model"], record["preset"]) + "".join(changed) + view
 
 
 def _best(cells: Mapping[str, Mapping[str, list[Any]]]) -> Iterator[str]:
@@ -322,7 +322,7 @@ def _speed() -> list[str]:
     for line in (HERE.parent / "results" / "speed.jsonl").read_text(encoding="utf-8").splitlines():
         record = json.loads(line)
         if record["dataset"] == public["dataset"]:
-            found.setdefault(label(record["model"], record["preset"]), []).append(record)
+            found.setdefault(model_label(record["model"], record["preset"]), []).append(record)
     rows = []
     for name, records in found.items():
         cells = [name, str(len(records))]

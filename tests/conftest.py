@@ -1,4 +1,4 @@
-"""Fixtures everyone uses: a private cache, and real data where there is some."""
+"""Fixtures for all tests: an empty cache, and real data where they are present."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from dsrd.data.read import load
 
 @pytest.fixture(autouse=True, scope="session")
 def _private_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Tests neither read nor fill the cache of the person who runs them."""
+    """Tests use their own cache, not the user's."""
     os.environ["DSRD_CACHE"] = str(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(scope="session")
 def real_data(_private_cache: None) -> Callable[[str], Dataset]:
-    """`real_data("uci")`: the data set, or a skipped test where $DSRD_DATA does not hold it."""
+    """`real_data("uci")`: the data set; the test is skipped if $DSRD_DATA does not have it."""
 
     def get(name: str) -> Dataset:
         folder = os.environ.get("DSRD_DATA")

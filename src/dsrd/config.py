@@ -1,4 +1,4 @@
-"""What a run is made of: plain frozen dataclasses, overridden by `key=value`, named by a digest."""
+"""The settings of a run: frozen dataclasses, changed by `key=value`, identified by a digest."""
 
 from __future__ import annotations
 
@@ -26,34 +26,35 @@ def _require(valid: bool, key: str, value: Any, remedy: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """How a table of one's own is read: which column holds what. Benchmark data need none of it."""
+    """How a table is read: which column holds what. Benchmark data need no settings.
+
+    The only description of columns: `load`, the command line, run folders and later events all use it.
+    """
 
     format: Literal["auto", "csv", "parquet", "dyglib", "dyglib-raw"] = "auto"  # auto: by name and content
-    source: str = "source"  # column of who acted
-    target: str = "target"  # column of whom it concerned
-    time: str = "time"  # column of when: a number, or a date
-    features: tuple[str, ...] = ()  # columns of features, by name or pattern
-    label: str | None = None  # column of labels
-    time_format: str | None = None  # how text times are written, as for strptime: %d/%m/%Y
-    bipartite: bool | None = None  # two kinds of nodes; none: as the file or the catalogue says, else one kind
+    source: str = "source"  # column with the node that acted
+    target: str = "target"  # column with the node it acted on
+    time: str = "time"  # column with the time: numbers or dates
+    features: tuple[str, ...] = ()  # columns with edge features: names or patterns such as f_*
+    label: str | None = None  # column with labels
+    time_format: str | None = None  # format of dates written as text, as for strptime: %d/%m/%Y
+    bipartite: bool | None = None  # sources and targets are separate nodes; none: what the file or catalogue says
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """How a model learns. The defaults are the published protocol's."""
 
-    epochs: int = 100  # at most so many passes over the training events
-    patience: int = 20  # stop after so many epochs without a better validation
-    keep: Literal["both", "mean"] = "both"  # the epoch whose AP and AUC are both the best yet, or whose mean is
-    batch_size: int = 200  # events per step
+    epochs: int = 100  # maximal number of passes over the training events
+    patience: int = 20  # stop after this many epochs without a better validation score
+    keep: Literal["both", "mean"] = "both"  # best epoch: validation AP and AUC both improve, or their mean does
+    batch_size: int = 200  # events per optimizer step
     lr: float = 1e-4  # learning rate of Adam
-    weight_decay: float = 0.0
-    average: float = (
-        0.0  # memory of the moving average of weights that is validated and kept; 0: the weights themselves
-    )
-    minutes: float = 0.0  # end after the epoch that passes this many minutes; 0: no limit
+    weight_decay: float = 0.0  # weight decay of Adam
+    average: float = 0.0  # decay of a moving average of the weights, which is then validated and kept; 0: none
+    minutes: float = 0.0  # stop after the epoch in which this many minutes have passed; 0: no limit
     device: str = "cpu"  # cpu, cuda, cuda:1, ...
-    final: bool = False  # then train once more, on all events, for as many epochs as were best: for production
+    final: bool = False  # afterwards train again on all events, for as many epochs as the best one needed
 
     def __post_init__(self) -> None:
         for name in ("epochs", "patience", "batch_size"):
@@ -68,28 +69,34 @@ class TrainConfig:
 class EvaluateConfig:
     """How a model is measured. The defaults are the published protocol's.
 
-    Published states know the training events, which lack those of withheld nodes, and a pass's own; neighbour
-    look-ups know every earlier event. The state of a model that is exact in time follows the look-ups, unless
-    `known` is `trained`.
+    In the published protocol a state has observed the training events, without those of withheld nodes, and the
+    earlier events of the pass itself; neighbour look-ups see every earlier event. The state of a model that is
+    exact in time also observes every earlier event, unless `known` is `trained`.
     """
 
-    batch_size: int = 200  # events scored at once; under dyglib also the batches that metrics average over
-    negatives: tuple[Negatives, ...] = ("random", "historical", "inductive")  # which kinds
-    order: Literal["py37", "py38", "fast"] = "py37"  # of historical and inductive candidates; py37: as published
-    known: Literal["all", "trained"] = "all"  # to an exact model's state: every earlier event, or as published
-    head: str = ""  # which question the model answers, if it knows several; empty: its default one
-    candidates: int = 0  # targets ranked against the true one for MRR and Hits@k; 0: none
+    batch_size: int = 200  # events scored at once; the protocol dyglib averages metrics over these batches
+    negatives: tuple[Negatives, ...] = ("random", "historical", "inductive")  # kinds of negatives
+    order: Literal["py37", "py38", "fast"] = (
+        "py37"  # of drawing historical and inductive negatives; py37: as published
+    )
+    known: Literal["all", "trained"] = (
+        "all"  # events an exact model's state observes: all earlier ones, or as published
+    )
+    head: str = ""  # which head answers, for a model that has several; empty: its default
+    candidates: int = 0  # negatives that the true target is ranked among, for MRR and Hits@k; 0: no ranking
 
     def __post_init__(self) -> None:
         _require(self.batch_size >= 1, "evaluate.batch_size", self.batch_size, "give 1 or more")
         _require(self.candidates >= 0, "evaluate.candidates", self.candidates, "give 0 (no ranking) or more")
-        kinds, given = len(set(self.negatives)), ",".join(self.negatives)
-        _require(0 < kinds == len(self.negatives), "evaluate.negatives", given, "name one kind or more, each once")
+        different, text = len(set(self.negatives)), ",".join(self.negatives)
+        _require(
+            0 < different == len(self.negatives), "evaluate.negatives", text, "name one kind or more, each once"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """One run: what is trained on what, and how it is measured.
+    """One run: the model, the data it is trained on, and how it is measured.
 
     >>> RunConfig(dataset="uci", model="mine").with_overrides({"train.epochs": "3"}).train.epochs
     3
@@ -97,7 +104,7 @@ class RunConfig:
 
     dataset: str
     model: str
-    preset: str = "published"  # published: as in the published rows; default: the model's own; or one it declares
+    preset: str = "published"  # published: settings of the published rows; default; or one the model declares
     seed: int = 0
     protocol: str = "dyglib"  # dyglib or strict
     model_args: Mapping[str, Any] = field(default_factory=dict)
@@ -108,10 +115,10 @@ class RunConfig:
     def __post_init__(self) -> None:
         _require(0 <= self.seed < 2**32, "seed", self.seed, f"give 0 to {2**32 - 1}")
 
-    def with_overrides(self, given: Mapping[str, Any]) -> RunConfig:
-        """The same run with `data.x`, `train.x`, `evaluate.x`, `model.x`, `preset` or `seed` replaced."""
+    def with_overrides(self, overrides: Mapping[str, Any]) -> RunConfig:
+        """A copy with `data.x`, `train.x`, `evaluate.x`, `model.x`, `preset` or `seed` replaced."""
         run = self
-        for key, value in given.items():
+        for key, value in overrides.items():
             part, _, name = key.partition(".")
             if part in PARTS and name:
                 changed = overridden(getattr(run, part), {name: value}, prefix=f"{part}.")
@@ -125,7 +132,7 @@ class RunConfig:
         return run
 
     def keys(self) -> list[str]:
-        """What can be overridden; what a model adds to these (`model.x`) is in its `Config`."""
+        """The settings that can be overridden; a model adds its own (`model.x`, see its `Config`)."""
         parts = [f"{part}.{entry.name}" for part in PARTS for entry in fields(getattr(self, part))]
         return ["preset", "seed", *parts]
 
@@ -139,28 +146,28 @@ class RunConfig:
 
     @property
     def digest(self) -> str:
-        """A short name: equal runs, equal digest."""
+        """A short identifier: equal runs have equal digests."""
         content = self.to_dict()
-        if self.data.time_format is None:  # so that runs from before there was this field keep their digest
+        if self.data.time_format is None:  # runs that are older than this field keep their digest
             del content["data"]["time_format"]
         return digest_of_json(content)
 
 
 COMMON_PRESETS = ("default", "published")
-"""Presets of every model: its own defaults, and the settings of the published rows. A model may declare others."""
+"""Presets that every model has: its defaults, and the settings of the published rows. A model may declare more."""
 
 
-def label(model: str, preset: str) -> str:
-    """What tables call a model: a preset of its own is part of the name.
+def model_label(model: str, preset: str) -> str:
+    """The name of a model in tables, with the preset where it is one that the model declares.
 
-    >>> label("mine", "published"), label("mine", "light")
+    >>> model_label("mine", "published"), model_label("mine", "light")
     ('mine', 'mine-light')
     """
     return model if preset in COMMON_PRESETS else f"{model}-{preset}"
 
 
 PARTS: dict[str, type[Any]] = {"data": DataConfig, "train": TrainConfig, "evaluate": EvaluateConfig}
-"""The parts of a run whose settings are written `part.name`."""
+"""Parts of a run; their settings are written `part.name`."""
 
 
 def digest_of_json(value: Any) -> str:
@@ -168,8 +175,8 @@ def digest_of_json(value: Any) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def overridden(config: C, given: Mapping[str, Any], prefix: str = "") -> C:
-    """A copy of a frozen dataclass with fields replaced; text is read as the field's type.
+def overridden(config: C, overrides: Mapping[str, Any], prefix: str = "") -> C:
+    """A copy of a frozen dataclass with some fields replaced; text is converted to the field's type.
 
     >>> overridden(TrainConfig(), {"epochs": "5", "lr": "1e-3"}, prefix="train.").lr
     0.001
@@ -178,18 +185,19 @@ def overridden(config: C, given: Mapping[str, Any], prefix: str = "") -> C:
     ...
     dsrd.errors.DsrdError: unknown setting 'train.epoch'; did you mean 'train.epochs'? ...
     """
-    types_ = get_type_hints(type(config))
+    field_types = get_type_hints(type(config))
     names = [entry.name for entry in fields(config)]
     changes: dict[str, Any] = {}
-    for name, value in given.items():
+    for name, value in overrides.items():
         if name not in names:
             raise unknown("setting", prefix + name, (prefix + known for known in names))
-        changes[name] = _read(prefix + name, value, types_[name])
+        changes[name] = _converted(prefix + name, value, field_types[name])
     return replace(config, **changes)
 
 
-def _read(key: str, value: Any, wanted: Any) -> Any:
-    origin, options = get_origin(wanted), get_args(wanted)
+def _converted(key: str, value: Any, kind: Any) -> Any:
+    """The value as the type `kind`; an error that names the setting where it does not fit."""
+    origin, options = get_origin(kind), get_args(kind)
     if origin is Literal:
         if value not in options:
             raise unknown(f"value of {key}", str(value), map(str, options))
@@ -197,11 +205,13 @@ def _read(key: str, value: Any, wanted: Any) -> Any:
     if origin in (Union, types.UnionType):
         if value is None or value == "none":
             return None
-        return _read(key, value, next(option for option in options if option is not type(None)))
+        return _converted(key, value, next(option for option in options if option is not type(None)))
     if origin is tuple:
         parts = [part for part in value.split(",") if part.strip()] if isinstance(value, str) else list(value)
-        return tuple(_read(key, part.strip() if isinstance(part, str) else part, options[0]) for part in parts)
-    if wanted is bool:
+        return tuple(
+            _converted(key, part.strip() if isinstance(part, str) else part, options[0]) for part in parts
+        )
+    if kind is bool:
         words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
         if isinstance(value, bool):
             return value
@@ -209,10 +219,10 @@ def _read(key: str, value: Any, wanted: Any) -> Any:
             return words[str(value).lower()]
         raise DsrdError(f"{key}={value}: expected true or false")
     try:
-        return wanted(value)
+        return kind(value)
     except (TypeError, ValueError):
-        raise DsrdError(f"{key}={value}: expected {_kind(wanted)}") from None
+        raise DsrdError(f"{key}={value}: expected {_in_words(kind)}") from None
 
 
-def _kind(wanted: type) -> str:
-    return {int: "a whole number", float: "a number", str: "text"}.get(wanted, wanted.__name__)
+def _in_words(kind: type) -> str:
+    return {int: "a whole number", float: "a number", str: "text"}.get(kind, kind.__name__)

@@ -1,4 +1,4 @@
-"""The exceptions a user is meant to see."""
+"""The exceptions that users see."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 MOST_LISTED = 40
-"""Valid names in an error message; nobody reads more."""
+"""Maximal number of valid names that an error message lists."""
 
 
 class DsrdError(Exception):
-    """Bad input or a run that cannot go on: one line that names the culprit and the remedy.
+    """Bad input, or a run that cannot continue: one line that says what is wrong and what to do.
 
     The command line prints the message and exits with code 2; no traceback is shown without ``--debug``.
 
@@ -22,11 +22,11 @@ class DsrdError(Exception):
 
 
 class MachineError(DsrdError):
-    """The input is fine, the machine is not: a full disk, a folder that cannot be written. Exit code 1."""
+    """A problem of the machine, not of the input: a full disk, a folder without write permission. Exit code 1."""
 
 
 def unknown(kind: str, name: str, valid: Iterable[str]) -> DsrdError:
-    """The error for a name nobody knows, with the nearest one that exists.
+    """The error for an unknown name; it suggests the most similar valid one.
 
     >>> str(unknown("protocol", "strikt", ["dyglib", "strict"]))
     "unknown protocol 'strikt'; did you mean 'strict'? (valid: dyglib, strict)"
@@ -41,7 +41,7 @@ def unknown(kind: str, name: str, valid: Iterable[str]) -> DsrdError:
 
 
 def _nearest(name: str, names: Sequence[str]) -> list[str]:
-    """The most similar names. People leave the part before a dot out, or get it wrong: the last part counts."""
+    """The most similar names. Users often omit or mistype the part before the dot, so the last part counts."""
     last = _last_part(name)
     same = [known for known in names if _last_part(known) == last]
     if same:

@@ -1,4 +1,4 @@
-"""Files that are either whole or not there: written under a temporary name, then renamed."""
+"""Writing files so that they are complete or absent: under a temporary name, then renamed."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from filelock import FileLock, SoftFileLock, Timeout
 from dsrd.errors import DsrdError, MachineError
 
 PART = ".part"
-"""Suffix of a file that is being written; its name starts with a dot."""
+"""Suffix of a file that is still being written; its name starts with a dot."""
 LOCK = ".lock"
-"""Name of the file in a folder that the process working there holds."""
+"""Name of the lock file in a folder that a process works in."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
-LEAST_FREE = 1 << 12  # bytes; with less a disk is full, whatever the library that wrote to it said
+LEAST_FREE = 1 << 12  # bytes; with less, a failed write counts as a full disk, whatever error the library raised
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary name beside `path`; rename it to `path` when the block ends well, remove it otherwise."""
+    """Yield a temporary path to write to; it replaces `path` if the block succeeds, and is removed if it fails."""
     temporary = _temporary(path)
     try:
         yield temporary
@@ -53,7 +53,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
-    """JSON that every reader accepts: it knows no NaN, so a figure that does not exist is null.
+    """Standard JSON, which has no NaN: numbers that are not finite become null.
 
     >>> json_text({"ap": float("nan"), "events": 3})
     '{"ap": null, "events": 3}'
@@ -62,7 +62,7 @@ def json_text(value: Any, indent: int | None = None) -> str:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Add one line in a single write, so that lines of concurrent runs do not mix; all of it or nothing."""
+    """Add one line in a single write: lines of concurrent runs do not mix, and a failed write leaves nothing."""
     require_writable(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+b", buffering=0) as file:
@@ -81,21 +81,21 @@ def append_line(path: Path, line: str) -> None:
 
 
 def require_writable(path: Path) -> None:
-    """Raise an error if a file of that name cannot be made: found out before hours of work rather than after."""
+    """Raise an error if the file cannot be written; called before long work rather than after it."""
     if path.is_dir():
         raise DsrdError(f"{path}: is a folder; give the name of a file")
-    there = path if path.exists() else next(folder for folder in path.absolute().parents if folder.exists())
-    if not path.exists() and not there.is_dir():
-        raise MachineError(f"{path}: cannot be written, {there} is a file; choose another place")
-    if not os.access(there, os.W_OK):
-        raise MachineError(f"{path}: cannot be written, no right to write in {there}; choose another place")
+    nearest = path if path.exists() else next(folder for folder in path.absolute().parents if folder.exists())
+    if not path.exists() and not nearest.is_dir():
+        raise MachineError(f"{path}: cannot be written, {nearest} is a file; choose another place")
+    if not os.access(nearest, os.W_OK):
+        raise MachineError(f"{path}: cannot be written, no permission to write to {nearest}; choose another place")
 
 
 @contextmanager
-def locked(folder: Path, otherwise: str) -> Iterator[None]:
-    """Make a folder and hold it against other processes; `otherwise` is the error if one of them has it.
+def locked(folder: Path, message: str) -> Iterator[None]:
+    """Create a folder and lock it; raises an error with `message` if another process holds the lock.
 
-    The block runs without a lock where there can be none: a file system without locks, a read-only folder.
+    The block runs without a lock where none is possible: a file system without locks, a read-only folder.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -104,10 +104,10 @@ def locked(folder: Path, otherwise: str) -> Iterator[None]:
     lock = FileLock(folder.absolute() / LOCK)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # filelock says so when it falls back to a file that merely exists
+            warnings.simplefilter("ignore")  # filelock warns when it falls back to a SoftFileLock
             lock.acquire(blocking=False)
     except Timeout:
-        raise DsrdError(otherwise) from None
+        raise DsrdError(message) from None
     except (OSError, NotImplementedError):
         yield
         return
@@ -128,12 +128,12 @@ def _release(lock: FileLock) -> None:
 
 
 def is_empty(folder: Path) -> bool:
-    """Whether a folder holds nothing but, at most, a lock file (of this process, or left by a killed one)."""
+    """Whether a folder holds nothing; a lock file, of this process or a killed one, does not count."""
     return all(file.name == LOCK for file in folder.iterdir())
 
 
 def leftovers(folder: Path) -> list[Path]:
-    """Temporary files that a killed process left behind."""
+    """Temporary files that a killed process has left."""
     return [file for file in folder.glob(f".*{PART}") if file.is_file()]
 
 
@@ -159,7 +159,7 @@ def _full(path: Path) -> MachineError:
 
 
 def _is_full(error: Exception, folder: Path) -> bool:
-    """Whether a write failed for want of space; libraries that write by themselves hide the reason."""
+    """Whether a write failed because the disk is full; some libraries do not pass the reason on."""
     if isinstance(error, DsrdError):
         return False
     if isinstance(error, OSError) and error.errno is not None:
@@ -170,7 +170,7 @@ def _is_full(error: Exception, folder: Path) -> bool:
 
 
 def _ends_a_line(file: Any, end: int) -> bool:
-    """Whether what is there is whole; a process killed while writing may have left half a line."""
+    """Whether the file ends with a complete line; a process killed while writing may have left half of one."""
     if not end:
         return True
     file.seek(end - 1)
@@ -186,7 +186,7 @@ def _with_nulls(value: Any) -> Any:
 
 
 def _flush(path: Path) -> None:
-    with path.open("r+b") as file:  # Windows flushes only what was opened for writing
+    with path.open("r+b") as file:  # Windows flushes only files opened for writing
         os.fsync(file.fileno())
 
 

@@ -1,102 +1,19 @@
-"""The program as its users have it: words in; an exit code, standard output and standard error back."""
+"""Fixtures for tests of the command line: an empty folder, a file to read, runs trained once."""
 
 from __future__ import annotations
 
-import io
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from dsrd.cli import main
-
-TRAINED, STATELESS, UNTRAINED = "tgn", "graphmixer", "edgebank"
-STREAM = "synth:events=1000"
-QUICK = ("--threads", "1", "--set", "train.epochs=1", "--set", "model.dim=16", "--set", "model.time_dim=8")
-TRAIN = ("train", "--model", TRAINED, *QUICK)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        """The last line of standard output, which `--json` makes an object."""
-        return json.loads(self.out.splitlines()[-1])
-
-    @property
-    def error(self) -> str:
-        """The only line that starts with `error:`; nothing may look like a fault of the program's own."""
-        lines = [line for line in self.err.splitlines() if line.startswith("error:")]
-        assert len(lines) == 1, self.err
-        assert "Traceback" not in self.err
-        assert "fault in dsrd" not in self.err
-        return lines[0]
-
-
-def dsrd(*words: object) -> Outcome:
-    """Run a command inside this process."""
-    out, err = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as left:
-        main([str(word) for word in words])
-    code = left.value.code
-    assert isinstance(code, int)
-    return Outcome(code, out.getvalue(), err.getvalue())
-
-
-def done(*words: object) -> Outcome:
-    """Run a command that must succeed."""
-    outcome = dsrd(*words)
-    assert outcome.code == 0, outcome.err
-    return outcome
-
-
-def refused(*words: object, code: int = 2) -> str:
-    """Run a command that must fail and leave every file as it was; its one line of error."""
-    before = tree()
-    outcome = dsrd(*words)
-    assert outcome.code == code, outcome.err
-    assert outcome.out == ""
-    assert tree() == before
-    return outcome.error
-
-
-def tree() -> dict[Path, bytes]:
-    """Every file below the working directory, and what is in it."""
-    return {path: path.read_bytes() if path.is_file() else b"" for path in Path().rglob("*")}
-
-
-def start(*words: object, code: str = "from dsrd.cli import main; main()", **more: str) -> subprocess.Popen[str]:
-    """Start a command in a process of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *map(str, words)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **more},
-    )
-
-
-def finish(process: subprocess.Popen[str]) -> Outcome:
-    out, err = process.communicate(timeout=60)
-    return Outcome(process.returncode, out, err)
+from support.call_log import write_calls
+from support.program import QUICK, STREAM, done
 
 
 @pytest.fixture(autouse=True)
 def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands run in an empty folder, at the usual width, and never see the data of the person testing."""
+    """Run commands in an empty folder, 80 columns wide, without the user's data."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.delenv("FORCE_COLOR", raising=False)
@@ -105,29 +22,13 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def calls() -> Path:
-    """A file as people have them: names, ISO dates, out of order, features and a column nobody needs."""
+    """A CSV file with names, ISO dates out of order, features and an unused column."""
     return write_calls(Path("calls.csv"))
-
-
-def write_calls(path: Path, rows: int = 120) -> Path:
-    people = ["Ann", "Bob", "Çelik", "Dé", "eve@example.org", "Fay, Jr.", "007", "Hans"]
-    lines = ["caller,callee,when,cost,kind,remark"]
-    for row in range(rows):
-        caller, callee = people[row % 8], people[(row * 3 + row // 8 + 1) % 8]
-        when = f"2024-05-{1 + row // 6:02}T{(row % 6) * 4:02}:30:00Z"
-        lines.append(f'"{caller}","{callee}",{when},{row % 7 / 2},{row % 2},fine')
-    lines[5], lines[6] = lines[6], lines[5]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return path
-
-
-COLUMNS = ("--source", "caller", "--target", "callee", "--time", "when")
-CALLS = (*COLUMNS, "--features", "cost", "--label", "kind")
 
 
 @pytest.fixture(scope="session")
 def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """`trained_once(model)`: the folder of a short run on STREAM, made once; not to be changed."""
+    """`trained_once(model)`: the folder of a short run on STREAM, shared by tests, which must not change it."""
     made: dict[str, Path] = {}
 
     def get(model: str) -> Path:

@@ -1,4 +1,4 @@
-"""`dsrd classify`: from a run to a record, frozen and end to end; what it refuses."""
+"""`dsrd classify`: records of frozen and end-to-end training, the saved head, and errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from .conftest import CALLS, QUICK, STATELESS, STREAM, TRAINED, UNTRAINED, done, dsrd, refused, tree, write_calls
+from support.call_log import CALLS, write_calls
+from support.program import QUICK, STATELESS, STREAM, TRAINED, UNTRAINED, done, dsrd, refused, tree
 
 Trained = Callable[[str], Path]
 FAST = ("--json", "--threads", "1", "--set", "head.epochs=2")
@@ -31,22 +32,22 @@ def _originals(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 
 @pytest.fixture
 def trained_once(_originals: Trained) -> Trained:
-    """`trained_once(model)`: a copy of a short run on STREAM, in the working folder: a head is saved into it."""
+    """`trained_once(model)`: a copy of a short run on STREAM in the working folder; tests save a head in it."""
     return lambda model: Path(shutil.copytree(_originals(model), model))
 
 
-def test_from_a_run_to_a_record(trained_once: Trained):
+def test_classify_writes_the_record_it_prints(trained_once: Trained):
     folder = trained_once(TRAINED)
     record = done("classify", folder, *FAST, "--results", "all.jsonl").json
     assert (record["task"], record["model"], record["seed"]) == ("node", TRAINED, 0)
     assert (record["training"], record["asks"], record["visible"]) == ("frozen", "events", "before")
     assert record["timing"]["epochs"] == len(record["val_auc"]) == 2
     for part in ("test", "val"):
-        found = record["results"][part]
-        assert found["auc_low"] <= found["auc"] <= found["auc_high"]
-        assert found["auprc_factor"] == pytest.approx(found["auprc"] / found["positive_ratio"], rel=1e-2)
-        assert found["asked"] == sum(record["labels"][part].values())
-        assert 0 < found["with_past"] <= 100
+        result = record["results"][part]
+        assert result["auc_low"] <= result["auc"] <= result["auc_high"]
+        assert result["auprc_factor"] == pytest.approx(result["auprc"] / result["positive_ratio"], rel=1e-2)
+        assert result["asked"] == sum(record["labels"][part].values())
+        assert 0 < result["with_past"] <= 100
     assert set(record["digests"]) == {"data", "split", "config", "weights", "head"}
     assert [json.loads(line)["task"] for line in Path("all.jsonl").read_text().splitlines()] == ["node"]
 
@@ -76,7 +77,7 @@ def test_end_to_end_changes_the_weights_of_the_record_and_not_those_of_the_run(t
 
 
 def citations(folder: Path) -> None:
-    """A folder in the benchmarks' layout: papers with references by year, classes of all papers beside."""
+    """A folder in the benchmark layout: citations of papers by year, and a file with the class of every paper."""
     rng = np.random.default_rng(0)
     rows = [(60 + paper, cited, paper // 20) for paper in range(240) for cited in rng.integers(1, 60, 3)]
     folder.mkdir()
@@ -87,20 +88,20 @@ def citations(folder: Path) -> None:
     np.save(folder / "node_labels.npy", np.append(-1, rng.integers(1, 4, 299)))
 
 
-def test_classes_beside_the_data_ask_about_nodes():
+def test_a_labels_file_in_the_data_folder_classifies_nodes():
     citations(Path("papers"))
     done("train", "-m", TRAINED, *QUICK, "-d", "./papers", "-o", "run", "--results", "none")
     for how in ((), ("--end-to-end",)):
         record = done("classify", "run", *FAST, *how, "--results", "none").json
         assert (record["asks"], record["visible"]) == ("nodes", "same-time")
-        found = record["results"]["test"]
-        assert found["with_past"] == 100
-        assert set(found["classes"]) == {"1", "2", "3"}
-        for one in found["classes"].values():
+        result = record["results"]["test"]
+        assert result["with_past"] == 100
+        assert set(result["classes"]) == {"1", "2", "3"}
+        for one in result["classes"].values():
             assert one["auprc_low"] <= one["auprc"] <= one["auprc_high"]
             assert one["auprc_factor"] == pytest.approx(one["auprc"] / one["positive_ratio"], rel=1e-2)
     outcome = dsrd("classify", "run", "--visible", "before", "--set", "head.epochs=1", "--results", "none")
-    assert "only 0.0 % of the test nodes had any event before" in outcome.err
+    assert "only 0.0 % of the test nodes have earlier events" in outcome.err
     Path("few.csv").write_text("node,label\n" + "".join(f"{60 + n},{n % 2}\n" for n in range(240)))
     record = done("classify", "run", *FAST, "--labels", "few.csv", "--results", "none").json
     assert record["labels"]["train"] == {"0": 90, "1": 90}  # nine of twelve years
@@ -112,10 +113,10 @@ def test_classes_beside_the_data_ask_about_nodes():
     assert done("classify", "run", *FAST, "-d", "away/papers", "--results", "none").json["asks"] == "nodes"
 
 
-def test_what_cannot_be_done_is_one_line(trained_once: Trained):
+def test_classify_refuses_invalid_options(trained_once: Trained):
     assert "not a run folder" in refused("classify", "nothing")
     folder = trained_once(TRAINED)
-    for words, said in (
+    for words, message in (
         (("--seed", "-1"), "--seed -1: give 0 or more"),
         (("--ask", "edges"), "unknown value of --ask 'edges'"),
         (("--visible", "later"), "unknown value of --visible 'later'"),
@@ -126,10 +127,10 @@ def test_what_cannot_be_done_is_one_line(trained_once: Trained):
         (("--set", "head.hidden=8"), "head.hidden=8: give two widths"),
         (("--set", "head.dropout=1"), "head.dropout=1.0: give 0 to below 1"),
     ):
-        assert said in refused("classify", folder, "--results", "none", *words)
+        assert message in refused("classify", folder, "--results", "none", *words)
 
 
-def test_models_and_streams_that_cannot_be_classified():
+def test_classify_refuses_models_without_embeddings_and_data_without_labels():
     done("train", "-m", UNTRAINED, "-d", STREAM, "-o", "bank", "--results", "none")
     for how in ((), ("--end-to-end",), ("--from-scratch",)):
         assert f"{UNTRAINED} has no embeddings" in refused("classify", "bank", "--results", "none", *how)
@@ -168,10 +169,10 @@ def test_a_saved_head_classifies_new_events(how: tuple[str, ...]):
     assert [line.split(",")[0] for line in shown[1:]] == ["Bob", "Ann", "Zoe", "Zoe"]
     assert '"later, first in the file"' in shown[1]
 
-    found = done("classify", "run", "--apply", "new.csv", "--json").json
-    assert found["rows"] == 4
-    assert all(0 < row["probability"] < 1 for row in found["predictions"])
-    assert found["predictions"][2]["remark"] == "never seen"
+    result = done("classify", "run", "--apply", "new.csv", "--json").json
+    assert result["rows"] == 4
+    assert all(0 < row["probability"] < 1 for row in result["predictions"])
+    assert result["predictions"][2]["remark"] == "never seen"
     assert done("classify", "run", "--apply", "new.csv", "--out", "out.csv", "--json").json == {
         "rows": 4,
         "out": "out.csv",
@@ -182,7 +183,7 @@ def test_a_saved_head_classifies_new_events(how: tuple[str, ...]):
     assert done("classify", "elsewhere", "--apply", "new.csv").out.splitlines() == shown
 
 
-def test_new_events_that_cannot_be_classified(trained_once: Trained):
+def test_apply_refuses_unusable_events(trained_once: Trained):
     folder = trained_once(STATELESS)
     rows = [f"3,40,{1e9 + row}" for row in range(5)]
     Path("new.csv").write_text("\n".join(["source,target,time", *rows]) + "\n")
@@ -192,20 +193,20 @@ def test_new_events_that_cannot_be_classified(trained_once: Trained):
     Path("early.csv").write_text("source,target,time\n3,40,1\n")
     Path("bad.csv").write_text("source,time\n3,1e9\n")
     Path("none.csv").write_text("source,target,time\n")
-    for words, said in (
+    for words, message in (
         (("--apply", "no.csv"), "no.csv"),
         (("--apply", "bad.csv"), "bad.csv: there is no column"),
-        (("--apply", "none.csv"), "none.csv: there is a header and no events"),
-        (("--apply", "early.csv"), "early.csv: row 2: time 1 is older than the newest event known"),
+        (("--apply", "none.csv"), "none.csv: has a header but no events"),
+        (("--apply", "early.csv"), "early.csv: row 2: time 1 is older than the newest known event"),
         (("--apply", "new.csv", "--ask", "nodes"), "--ask is for training a head"),
         (("--apply", "new.csv", "--seed", "0"), "--seed is for training a head"),
         (("--apply", "new.csv", "--end-to-end"), "--end-to-end is for training a head"),
         (("--out", "x.csv"), "--out goes with --apply"),
     ):
-        assert said in refused("classify", folder, *words)
+        assert message in refused("classify", folder, *words)
 
 
-def test_a_head_of_other_weights_or_a_damaged_one_is_refused(trained_once: Trained):
+def test_a_head_of_other_weights_or_a_damaged_head_is_refused(trained_once: Trained):
     folder = trained_once(STATELESS)
     Path("new.csv").write_text("source,target,time\n3,40,1e9\n")
     done("classify", folder, *FAST, "--results", "none")
@@ -213,17 +214,17 @@ def test_a_head_of_other_weights_or_a_damaged_one_is_refused(trained_once: Train
     done(*other)
     head = folder / "head.safetensors"
     shutil.copy(head, Path("other"))
-    said = refused("classify", "other", "--apply", "new.csv")
-    assert "other: has changed since its head was trained; classify it again" in said
+    message = refused("classify", "other", "--apply", "new.csv")
+    assert "other: has changed since its head was trained; classify it again" in message
     content = head.read_bytes()
     for damaged in (b"", content[: len(content) // 2], (folder / "best.safetensors").read_bytes()):
         head.write_bytes(damaged)
-        said = refused("classify", folder, "--apply", "new.csv")
-        assert "head.safetensors: not a head, or a damaged one" in said
-        assert said.endswith("classify the run again")
+        message = refused("classify", folder, "--apply", "new.csv")
+        assert "head.safetensors: not a head, or a damaged one" in message
+        assert message.endswith("classify the run again")
 
 
-def test_classes_of_nodes_are_given_to_sources():
+def test_apply_gives_node_classes_to_sources():
     citations(Path("papers"))
     done("train", "-m", TRAINED, *QUICK, "-d", "./papers", "-o", "run", "--results", "none")
     done("classify", "run", *FAST, "--results", "none")

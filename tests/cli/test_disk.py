@@ -1,4 +1,4 @@
-"""A full disk, a place that cannot be written: exit code 1, one line, and everything that was there is kept."""
+"""A full disk or a path that cannot be written: exit code 1, one line, and existing files are kept."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import COLUMNS, STREAM, TRAIN, TRAINED, done, dsrd, refused
+from support.call_log import COLUMNS
+from support.program import STREAM, TRAIN, TRAINED, done, dsrd, refused
 
 FULL = "the disk is full; free some space and run the same command again"
 MakeDisk = Callable[[int], Path]
@@ -19,7 +20,7 @@ MakeDisk = Callable[[int], Path]
 
 @pytest.fixture
 def disk() -> Iterator[MakeDisk]:
-    """`disk(kilobytes)`: a folder on a disk of that size; needs the right to mount one."""
+    """`disk(kilobytes)`: a folder on a disk of that size; skips the test without permission to mount one."""
     made: list[Path] = []
 
     def make(kilobytes: int) -> Path:
@@ -37,7 +38,7 @@ def disk() -> Iterator[MakeDisk]:
 
 
 @pytest.mark.parametrize("out", ["drawn.csv", "drawn.parquet", "drawn"])
-def test_a_stream_that_does_not_fit(disk: MakeDisk, out: str):
+def test_data_synth_on_a_full_disk_leaves_no_file(disk: MakeDisk, out: str):
     target = disk(64) / out
     outcome = dsrd("data", "synth", target, "--set", "events=20000", "--set", "edge_dim=4")
     assert outcome.code == 1
@@ -46,7 +47,7 @@ def test_a_stream_that_does_not_fit(disk: MakeDisk, out: str):
     assert [path for path in Path("disk").rglob("*") if path.is_file()] == []
 
 
-def test_a_copy_that_does_not_fit_leaves_the_old_one(disk: MakeDisk):
+def test_data_convert_on_a_full_disk_keeps_the_old_file(disk: MakeDisk):
     target = disk(64) / "copy.csv"
     done("data", "synth", target, "--set", "events=500")
     before = target.read_bytes()
@@ -54,7 +55,7 @@ def test_a_copy_that_does_not_fit_leaves_the_old_one(disk: MakeDisk):
     assert target.read_bytes() == before
 
 
-def test_a_run_that_does_not_fit_goes_on_once_there_is_room(disk: MakeDisk):
+def test_a_run_stopped_by_a_full_disk_can_be_continued(disk: MakeDisk):
     folder = disk(80) / "run"
     words = [*TRAIN, "-d", STREAM, "-o", folder, "--results", "results.jsonl"]
     outcome = dsrd(*words)
@@ -74,7 +75,7 @@ def test_a_run_that_does_not_fit_goes_on_once_there_is_room(disk: MakeDisk):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
-def test_a_results_file_on_a_full_disk_costs_no_training():
+def test_a_full_disk_for_the_results_file_keeps_the_trained_run():
     words = [*TRAIN, "-d", STREAM, "-o", "run", "--json"]
     outcome = dsrd(*words, "--results", "/dev/full")
     assert outcome.code == 1
@@ -85,19 +86,19 @@ def test_a_results_file_on_a_full_disk_costs_no_training():
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
-def test_a_disk_that_fills_up_while_writing(monkeypatch: pytest.MonkeyPatch, code: int):
-    """The same without a disk: for those who may not mount one."""
+def test_a_disk_that_becomes_full_while_writing_keeps_the_old_file(monkeypatch: pytest.MonkeyPatch, code: int):
+    """A simulated full disk, for machines where none can be mounted."""
 
     def full(handle: int) -> None:
         raise OSError(code, os.strerror(code))
 
-    Path("drawn.csv").write_text("what was there")
+    Path("drawn.csv").write_text("old content")
     monkeypatch.setattr("os.fsync", full)
     error = refused("data", "synth", "drawn.csv", "--set", "events=500", code=1)
     assert error == f"error: drawn.csv: {FULL}"
 
 
-def test_a_place_under_a_file_cannot_be_written(trained_once: Callable[[str], Path]):
+def test_a_path_below_a_file_is_refused(trained_once: Callable[[str], Path]):
     Path("file").write_text("no folder")
     Path("ask.csv").write_text("source,target\n1,2\n")
     train = [*TRAIN, "-d", STREAM]
@@ -115,20 +116,20 @@ def test_a_place_under_a_file_cannot_be_written(trained_once: Callable[[str], Pa
         assert "choose another" in error
 
 
-def test_a_folder_where_a_file_should_go():
+def test_a_folder_in_place_of_an_output_file_is_refused():
     Path("results").mkdir()
     words = [*TRAIN, "-d", STREAM, "-o", "run", "--results", "results"]
     assert "results: is a folder; give the name of a file" in refused(*words)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_without_the_right_to_write():
+def test_a_folder_without_write_permission_is_refused():
     Path("locked").mkdir(mode=0o555)
     for words in (["data", "synth", "locked/a.csv"], [*TRAIN, "-d", STREAM, "-o", "locked/run"]):
-        assert "no right to write" in refused(*words, code=1)
+        assert "no permission to write" in refused(*words, code=1)
 
 
-def test_a_disk_that_may_only_be_read(disk: MakeDisk):
+def test_a_read_only_disk_is_refused(disk: MakeDisk):
     folder = disk(64)
     subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
     error = refused("data", "synth", folder / "drawn.csv", "--set", "events=500", code=1)
@@ -137,7 +138,7 @@ def test_a_disk_that_may_only_be_read(disk: MakeDisk):
     assert error.startswith("error: disk/run: cannot be written (read-only file system)")
 
 
-def test_a_cache_that_cannot_be_written_is_only_a_note(monkeypatch: pytest.MonkeyPatch, calls: Path):
+def test_a_cache_that_cannot_be_written_gives_a_note(monkeypatch: pytest.MonkeyPatch, calls: Path):
     Path("file").write_text("no folder")
     monkeypatch.setenv("DSRD_CACHE", "file/cache")
     outcome = done("data", "describe", calls, *COLUMNS)

@@ -1,4 +1,4 @@
-"""`dsrd models`: the table, one model in full, and what stands behind both in JSON."""
+"""`dsrd models`: the list, the description of one model, and both as JSON."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from dsrd.cli.fields import choices, comments
+from dsrd.cli.settings_help import choices, comments
 from dsrd.models import model_class, names
-
-from .conftest import STATELESS, TRAINED, UNTRAINED, done, refused
+from support.program import STATELESS, TRAINED, UNTRAINED, done, refused
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +18,7 @@ def rows() -> dict[str, dict[str, Any]]:
     return {row["name"]: row for row in done("models", "--json").json["models"]}
 
 
-def test_every_model_says_what_it_is(rows: dict[str, dict[str, Any]]):
+def test_every_model_has_a_description(rows: dict[str, dict[str, Any]]):
     assert list(rows) == names()
     for name, row in rows.items():
         assert set(row) >= {"paper", "year", "reads", "state", "bytes", "cost", "options", "fidelity"}, name
@@ -48,7 +47,7 @@ def test_options_are_the_switches_of_the_configuration(rows: dict[str, dict[str,
             assert row["options"][key]["fidelity"], f"{name}: {key}"
 
 
-def test_notes_are_counted(rows: dict[str, dict[str, Any]]):
+def test_models_counts_fidelity_notes(rows: dict[str, dict[str, Any]]):
     assert rows[TRAINED]["fidelity"] == 4
     assert rows[UNTRAINED]["fidelity"] == 2
 
@@ -64,7 +63,7 @@ def test_the_list_is_readable_on_a_terminal(rows: dict[str, dict[str, Any]]):
 
 
 @pytest.mark.parametrize("name", names())
-def test_one_model_in_full(name: str, rows: dict[str, dict[str, Any]]):
+def test_models_describes_one_model(name: str, rows: dict[str, dict[str, Any]]):
     shown = done("models", name).out
     row, told = rows[name], " ".join(shown.split())
     assert " ".join(row["description"].split()) in told
@@ -79,16 +78,16 @@ def test_one_model_in_full(name: str, rows: dict[str, dict[str, Any]]):
         assert f"--preset {preset}" in shown
 
 
-def test_one_model_as_json(rows: dict[str, dict[str, Any]]):
+def test_models_describes_one_model_as_json(rows: dict[str, dict[str, Any]]):
     assert done("models", TRAINED, "--json").json["models"] == [rows[TRAINED]]
 
 
-def test_a_model_nobody_knows():
+def test_an_unknown_model_is_refused():
     assert "unknown model 'tng'; did you mean 'tgn'?" in refused("models", "tng")
     assert "unknown model 'tng'" in refused("models", "tng", "--json")
 
 
-def test_what_a_configuration_says_of_its_fields():
+def test_comments_and_choices_of_a_configuration():
     config = model_class(TRAINED).Config
     assert comments(config)["layers"] == "attention layers"
     assert comments(config)["dropout"] == ""

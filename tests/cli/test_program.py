@@ -1,4 +1,4 @@
-"""Help, version, wrong command lines, the names of settings: what needs no data and answers at once."""
+"""Help, version, wrong command lines, unknown settings, exit codes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import sys
 import pytest
 
 from dsrd import __version__
-
-from .conftest import STREAM, TRAINED, done, dsrd, finish, refused, start
+from support.program import STREAM, TRAINED, assert_options_are_short, done, dsrd, finish, refused, start
 
 COMMANDS = (
     "demo",
@@ -18,6 +17,9 @@ COMMANDS = (
     "train",
     "evaluate",
     "predict",
+    "surprise",
+    "update",
+    "compare",
     "classify",
     "embed",
     "inspect",
@@ -27,6 +29,7 @@ COMMANDS = (
     "data audit",
     "data convert",
     "data fetch",
+    "data sample",
     "data synth",
     "bench",
     "bench speed",
@@ -43,40 +46,38 @@ def test_help_names_every_command_and_the_exit_codes():
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_has_an_example_and_a_line_per_option(command: str):
+def test_help_has_an_example_and_fits_a_terminal(command: str):
     shown = done(*command.split(), "--help").out
     assert f"\n    dsrd {command}" in shown
     assert all(len(line) <= 80 for line in shown.splitlines() if "    dsrd " not in line)
-    options = shown.split("Options:")[1].split("Examples:")[0].split("Commands:")[0]
-    for line in filter(str.strip, options.splitlines()):
-        assert line.startswith("  -"), f"more than one line: {line}"
+    assert_options_are_short(shown)
 
 
 @pytest.mark.parametrize("option", ["train --seed", "train --protocol", "train --time", "evaluate --batch-size"])
 def test_help_shows_defaults(option: str):
     command, name = option.split()
-    line = next(line for line in done(command, "-h").out.splitlines() if f"  {name}" in line)
-    assert "[default: " in line
+    help_text = done(command, "-h").out.split(f"\n  {name} ")[1].split("\n  -")[0]
+    assert "[default:" in help_text
 
 
 def test_version():
     assert done("--version").out == f"dsrd {__version__}\n"
 
 
-def test_help_comes_without_the_heavy_libraries():
+def test_help_does_not_load_heavy_libraries():
     script = "import sys, dsrd.cli; print([name for name in ('torch', 'numba', 'pyarrow') if name in sys.modules])"
     assert subprocess.check_output([sys.executable, "-c", script], text=True).strip() == "[]"
 
 
 @pytest.mark.parametrize("words", ["", "data", "bench"])
-def test_no_command_shows_the_help(words: str):
+def test_no_command_prints_the_help(words: str):
     outcome = dsrd(*words.split())
     assert outcome.code == 2
     assert "Commands:" in outcome.out + outcome.err
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ("trian", "no such command 'trian'"),
         ("train", "missing option '--dataset'"),
@@ -87,14 +88,14 @@ def test_no_command_shows_the_help(words: str):
         ("predict", "missing"),
     ],
 )
-def test_a_wrong_command_line_is_one_line_that_says_where_to_look(words: str, said: str):
+def test_a_wrong_command_line_gives_one_line_that_names_the_help(words: str, message: str):
     error = refused(*words.split())
-    assert said in error
+    assert message in error
     assert "--help`" in error
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    ("setting", "message"),
     [
         ("train.epoch=1", "did you mean 'train.epochs'?"),
         ("epochs=1", "did you mean 'train.epochs'?"),
@@ -112,14 +113,14 @@ def test_a_wrong_command_line_is_one_line_that_says_where_to_look(words: str, sa
         ("=3", "expected key=value"),
     ],
 )
-def test_a_setting_nobody_knows(setting: str, said: str):
+def test_an_unknown_setting_is_refused_with_a_suggestion(setting: str, message: str):
     error = refused("train", "--dataset", STREAM, "--model", TRAINED, "--set", setting)
     assert setting.partition("=")[0] in error
-    assert said in error
+    assert message in error
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    ("setting", "message"),
     [
         ("train.epochs=-1", "train.epochs=-1: give 1 or more"),
         ("train.epochs=0", "train.epochs=0: give 1 or more"),
@@ -153,13 +154,13 @@ def test_a_setting_nobody_knows(setting: str, said: str):
         ("data.bipartite=perhaps", "expected true or false"),
     ],
 )
-def test_a_value_that_makes_no_sense(setting: str, said: str):
+def test_an_invalid_value_of_a_setting_is_refused(setting: str, message: str):
     error = refused("train", "--dataset", STREAM, "--model", TRAINED, "--set", setting)
-    assert said in error
+    assert message in error
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ("train -d synth -m tng", "unknown model 'tng'; did you mean 'tgn'?"),
         ("train -d synth --protocol strikt", "unknown protocol 'strikt'; did you mean 'strict'?"),
@@ -206,11 +207,11 @@ def test_a_value_that_makes_no_sense(setting: str, said: str):
         ("demo --events 5", "events is 5; ask for 100 or more"),
     ],
 )
-def test_a_name_or_number_that_is_none(words: str, said: str):
-    assert said in refused(*words.split())
+def test_an_invalid_name_or_number_is_refused(words: str, message: str):
+    assert message in refused(*words.split())
 
 
-def test_debug_shows_the_traceback_wherever_it_stands():
+def test_debug_anywhere_on_the_line_shows_the_traceback():
     for words in ("--debug train -d no.csv", "train --debug -d no.csv", "train -d no.csv --debug"):
         outcome = dsrd(*words.split())
         assert outcome.code == 2
@@ -229,7 +230,7 @@ def test_exit_codes_of_the_program_itself():
     assert TRAINED in [model["name"] for model in json.loads(good.out)["models"]]
 
 
-def test_a_reader_that_stops_early_is_no_fault():
+def test_closing_the_output_early_prints_no_error():
     process = start("models")
     assert process.stdout is not None
     process.stdout.close()

@@ -1,4 +1,4 @@
-"""Train, evaluate, predict, measure: what comes out, where it is written, and that once is once."""
+"""`dsrd train`, `evaluate`, `predict`, `bench`, `demo`: their output and the files they write."""
 
 from __future__ import annotations
 
@@ -11,20 +11,8 @@ from pathlib import Path
 import pytest
 
 from dsrd.models import DEFAULT, DEMO
-
-from .conftest import (
-    CALLS,
-    COLUMNS,
-    QUICK,
-    STATELESS,
-    STREAM,
-    TRAIN,
-    TRAINED,
-    UNTRAINED,
-    done,
-    refused,
-    write_calls,
-)
+from support.call_log import CALLS, COLUMNS, write_calls
+from support.program import QUICK, STATELESS, STREAM, TRAIN, TRAINED, UNTRAINED, done, refused
 
 KEYS = {
     "dataset",
@@ -77,7 +65,7 @@ def test_train_prints_the_record_it_writes(model: str):
     assert json.loads(Path("some/run/record.json").read_text()) == record
 
 
-def test_train_shows_a_table_that_fits():
+def test_train_prints_a_table_that_fits_80_columns():
     outcome = done(*train())
     assert "transductive" in outcome.out
     assert "best possible" in outcome.out
@@ -88,7 +76,7 @@ def test_train_shows_a_table_that_fits():
     assert outcome.err.splitlines()[-1] == "run: run (best epoch: 1 of 1)"
 
 
-def test_train_without_a_folder_chooses_one_by_the_settings():
+def test_train_without_out_names_the_folder_after_the_settings():
     for seed in (0, 1):
         done(*TRAIN, "-d", STREAM, "--seed", seed)
     folders = sorted(path.name for path in Path("runs").iterdir() if path.is_dir())
@@ -109,17 +97,17 @@ def test_a_finished_run_is_not_trained_again():
     assert len(Path("results.jsonl").read_text().splitlines()) == 1
 
 
-def test_a_complete_run_trains_on_when_given_more_epochs():
+def test_more_epochs_continue_a_complete_run():
     done(*train("--json"))
     more = [str(word).replace("train.epochs=1", "train.epochs=3") for word in train("--json")]
     longer = done(*more)
-    assert "run: goes on after epoch" in longer.err
+    assert "run: continues after epoch" in longer.err
     assert json.loads(longer.out.splitlines()[-1])["timing"]["epochs"] == 3
     assert len(Path("results.jsonl").read_text().splitlines()) == 2
     assert "this run is complete" in done(*more).err
 
 
-def test_a_record_that_did_not_reach_the_results_file_is_added_later():
+def test_a_record_missing_from_the_results_file_is_added_later():
     first = done(*train("--json", "--results", "none"))
     assert not Path("results.jsonl").exists()
     for _ in range(2):
@@ -127,7 +115,7 @@ def test_a_record_that_did_not_reach_the_results_file_is_added_later():
     assert Path("kept/all.jsonl").read_text() == first.out
 
 
-def test_half_a_line_in_the_results_file_spoils_nothing():
+def test_half_a_line_in_the_results_file_does_not_damage_new_records():
     Path("results.jsonl").write_text('{"dataset": "synth", "mo')
     done(*train())
     damaged, record = Path("results.jsonl").read_text().splitlines()
@@ -149,18 +137,18 @@ def test_half_a_line_in_the_results_file_spoils_nothing():
 )
 def test_the_folder_of_another_run_is_refused(trained_once: Callable[[str], Path], words: str, difference: str):
     shutil.copytree(trained_once(TRAINED), "run")
-    given = ["train", *QUICK, "--dataset", STREAM, "--out", "run", *words.split()]
-    given += [] if "--model" in given else ["--model", TRAINED]
-    assert f"run: holds a run with another {difference}; choose another folder" in refused(*given)
+    command = ["train", *QUICK, "--dataset", STREAM, "--out", "run", *words.split()]
+    command += [] if "--model" in command else ["--model", TRAINED]
+    assert f"run: holds a run with another {difference}; choose another folder" in refused(*command)
 
 
-def test_a_setting_left_out_makes_another_run_too(trained_once: Callable[[str], Path]):
+def test_a_folder_of_a_run_with_an_extra_setting_is_refused(trained_once: Callable[[str], Path]):
     shutil.copytree(trained_once(TRAINED), "run")
     words = ["train", "--dataset", STREAM, "--model", TRAINED, "--out", "run", "--set", "train.epochs=1"]
     assert "another model.dim (16, not None)" in refused(*words)
 
 
-def test_a_folder_that_is_no_run_and_a_file_are_refused():
+def test_out_that_is_another_folder_or_a_file_is_refused():
     Path("full").mkdir()
     Path("full/thesis.txt").write_text("years of work")
     Path("file").write_text("also work")
@@ -169,26 +157,26 @@ def test_a_folder_that_is_no_run_and_a_file_are_refused():
 
 
 @pytest.mark.parametrize("model", [TRAINED, STATELESS])
-def test_evaluate_a_run_gives_what_training_gave(trained_once: Callable[[str], Path], model: str):
+def test_evaluate_gives_the_results_of_training(trained_once: Callable[[str], Path], model: str):
     folder = trained_once(model)
     trained = json.loads((folder / "record.json").read_text())
     before = sorted(path.name for path in folder.iterdir())
-    found = done("evaluate", folder, "--threads", 1, "--results", "mine.jsonl", "--json")
-    assert_is_record(found.json)
-    assert found.json["results"] == trained["results"]
-    assert found.json["digests"] == trained["digests"]
-    assert found.json["timing"]["seconds_per_epoch"] == trained["timing"]["seconds_per_epoch"]
+    result = done("evaluate", folder, "--threads", 1, "--results", "own.jsonl", "--json")
+    assert_is_record(result.json)
+    assert result.json["results"] == trained["results"]
+    assert result.json["digests"] == trained["digests"]
+    assert result.json["timing"]["seconds_per_epoch"] == trained["timing"]["seconds_per_epoch"]
     assert sorted(path.name for path in folder.iterdir()) == before
-    assert Path("mine.jsonl").read_text() == found.out
+    assert Path("own.jsonl").read_text() == result.out
 
 
-def test_evaluate_as_asked_for(trained_once: Callable[[str], Path]):
+def test_evaluate_options_change_the_measurement(trained_once: Callable[[str], Path]):
     words = ["--protocol", "strict", "--negatives", "random,inductive", "--batch-size", 50, "--candidates", 20]
-    found = done("evaluate", trained_once(TRAINED), *words, "--order", "fast", "--results", "none", "--json").json
-    assert found["protocol"] == "strict"
-    assert set(found["results"]["transductive"]) == {"random", "inductive", "ranking"}
-    assert found["results"]["transductive"]["ranking"]["candidates"] == 20
-    evaluate = found["config"]["evaluate"]
+    result = done("evaluate", trained_once(TRAINED), *words, "--order", "fast", "--results", "none", "--json").json
+    assert result["protocol"] == "strict"
+    assert set(result["results"]["transductive"]) == {"random", "inductive", "ranking"}
+    assert result["results"]["transductive"]["ranking"]["candidates"] == 20
+    evaluate = result["config"]["evaluate"]
     assert (evaluate["batch_size"], evaluate["order"]) == (50, "fast")
     shown = done(
         "evaluate", trained_once(TRAINED), "--negatives", "random", "--candidates", 20, "--results", "none"
@@ -197,10 +185,10 @@ def test_evaluate_as_asked_for(trained_once: Callable[[str], Path]):
     assert "historical" not in shown.out
 
 
-def test_evaluate_a_model_that_learns_nothing():
-    found = done("evaluate", "--model", UNTRAINED, "--dataset", STREAM, "--json").json
-    assert_is_record(found)
-    assert found["parameters"] == 0
+def test_evaluate_measures_an_untrained_rule():
+    result = done("evaluate", "--model", UNTRAINED, "--dataset", STREAM, "--json").json
+    assert_is_record(result)
+    assert result["parameters"] == 0
     assert len(Path("runs/results.jsonl").read_text().splitlines()) == 1
     again = done("evaluate", "-m", UNTRAINED, "-d", STREAM, "--set", "model.variant=threshold", "--json").json
     assert again["config"]["model_args"]["variant"] == "threshold"
@@ -208,26 +196,28 @@ def test_evaluate_a_model_that_learns_nothing():
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (f"--model {STATELESS}", f"holds a {TRAINED}, not a {STATELESS}"),
         ("--set train.epochs=2", "train.epochs: a trained run keeps its settings"),
         ("--set model.dim=8", "model.dim: a trained run keeps its settings"),
-        ("--source who", "remembers how its data are read"),
+        ("--source who", "the run stores how its data are read"),
         ("--negatives histori", "did you mean 'historical'?"),
         ("--set evaluate.ordr=fast", "did you mean 'evaluate.order'?"),
     ],
 )
-def test_what_a_trained_run_does_not_take(trained_once: Callable[[str], Path], words: str, said: str):
-    assert said in refused("evaluate", trained_once(TRAINED), *words.split())
+def test_evaluate_refuses_options_that_contradict_the_run(
+    trained_once: Callable[[str], Path], words: str, message: str
+):
+    assert message in refused("evaluate", trained_once(TRAINED), *words.split())
 
 
-def test_a_file_of_ones_own_from_training_to_prediction(calls: Path):
+def test_own_csv_file_from_training_to_prediction(calls: Path):
     record = done(*train(*CALLS, "--json", data=calls)).json
     assert record["dataset"] == "calls"
     assert record["config"]["model_args"]["dim"] == 16
-    found = done("evaluate", "run", "--json").json
-    assert found["results"] == record["results"]
+    result = done("evaluate", "run", "--json").json
+    assert result["results"] == record["results"]
 
     Path("ask.csv").write_text(
         "callee,caller,when\nBob,Ann,2024-05-19T08:00:00Z\n"
@@ -243,8 +233,8 @@ def test_a_file_of_ones_own_from_training_to_prediction(calls: Path):
     assert all(0 < float(row["probability"]) < 1 for row in rows)
     assert [row["known"] for row in rows] == ["true", "true", "false"]
 
-    said = done("predict", "run", "--pairs", "ask.csv", "--out", "scores/all.csv", "--json")
-    assert said.json == {"rows": 3, "out": "scores/all.csv"}
+    message = done("predict", "run", "--pairs", "ask.csv", "--out", "scores/all.csv", "--json")
+    assert message.json == {"rows": 3, "out": "scores/all.csv"}
     assert list(csv.DictReader(Path("scores/all.csv").read_text().splitlines())) == rows
     listed = done("predict", "run", "--pairs", "ask.csv", "--json").json["predictions"]
     assert [f"{row['probability']:.6g}" for row in listed] == [row["probability"] for row in rows]
@@ -258,7 +248,7 @@ def test_predict_on_numbered_nodes_without_times(trained_once: Callable[[str], P
     assert "never seen before: '999'; the nodes of this stream are numbered from 1 to" in outcome.err
 
 
-def test_predict_says_when_the_state_knows_too_much(trained_once: Callable[[str], Path]):
+def test_predict_before_the_end_of_the_state_gives_a_note(trained_once: Callable[[str], Path]):
     Path("ask.csv").write_text("source,target,time\n1,2,10\n1,2,99999999\n")
     assert (
         "1 questions lie in the time of training"
@@ -266,9 +256,9 @@ def test_predict_says_when_the_state_knows_too_much(trained_once: Callable[[str]
     )
 
 
-def test_a_run_without_its_events_asks_for_them(calls: Path):
-    said = done(*train(*CALLS, "--no-history", data=calls)).err
-    assert "run: without its events a run cannot be asked anything until the stream is given again" in said
+def test_a_run_without_events_needs_the_data_again(calls: Path):
+    message = done(*train(*CALLS, "--no-history", data=calls)).err
+    assert "run: without its events a run cannot be asked anything until the stream is given again" in message
     calls.rename("moved.csv")
     assert "run: was saved without its events; give the stream too" in refused("evaluate", "run")
     assert done("evaluate", "run", "--dataset", "moved.csv", "--results", "none", "--json").json["parameters"]
@@ -276,7 +266,7 @@ def test_a_run_without_its_events_asks_for_them(calls: Path):
     assert done("predict", "run", "--pairs", "ask.csv", "--dataset", "moved.csv", "--json").json["rows"] == 1
 
 
-def test_a_run_needs_nothing_but_its_folder(calls: Path):
+def test_a_moved_run_folder_works_without_its_data(calls: Path):
     done(*train(*CALLS, data=calls))
     Path("ask.csv").write_text("caller,callee\nAnn,Bob\n")
     before = done("predict", "run", "--pairs", "ask.csv").out
@@ -287,11 +277,11 @@ def test_a_run_needs_nothing_but_its_folder(calls: Path):
 
 
 @pytest.mark.parametrize("words", ["--set preset=paper", "--preset paper"])
-def test_a_preset_of_the_models_own(words: str):
-    """Other equations, another recipe, another name in tables; what was asked for beside it still counts."""
-    asked = ["train", "-m", DEFAULT, "-d", STREAM, "-o", "run", "--threads", 1, *words.split()]
-    asked += ["--set", "train.epochs=1", "--set", "model.dim=8"]
-    record = done(*asked, "--json").json
+def test_train_with_a_preset_of_the_model(words: str):
+    """A preset changes equations, recipe and name in tables; --set still overrides its settings."""
+    command = ["train", "-m", DEFAULT, "-d", STREAM, "-o", "run", "--threads", 1, *words.split()]
+    command += ["--set", "train.epochs=1", "--set", "model.dim=8"]
+    record = done(*command, "--json").json
     assert_is_record(record)
     assert (record["preset"], record["config"]["preset"], record["head"]) == ("paper", "paper", "partner")
     assert "heads" not in record
@@ -299,16 +289,16 @@ def test_a_preset_of_the_models_own(words: str):
     assert (config["model_args"]["state"], config["model_args"]["dim"]) == ("dense", 8)
     assert (config["train"]["lr"], config["train"]["patience"], config["train"]["average"]) == (1e-4, 10, 0.0)
     assert config["train"]["epochs"] == 1
-    assert f"{DEFAULT}-paper" in done(*asked).out
-    found = done("inspect", "run", "--json").json
-    assert (found["preset"], found["heads"]) == ("paper", ["partner"])
-    assert set(found["learned"]) == {"layer_1", "layer_2"}
+    assert f"{DEFAULT}-paper" in done(*command).out
+    result = done("inspect", "run", "--json").json
+    assert (result["preset"], result["heads"]) == ("paper", ["partner"])
+    assert set(result["learned"]) == {"layer_1", "layer_2"}
     assert "layer 2: delta" in done("inspect", "run").out
     assert done("evaluate", "run", "--results", "none", "--json").json["preset"] == "paper"
     assert "unknown head 'pair'" in refused("evaluate", "run", "--head", "pair")
 
 
-def test_models():
+def test_models_lists_all_models():
     rows = {row["name"]: row for row in done("models", "--json").json["models"]}
     assert {TRAINED, STATELESS, UNTRAINED} <= set(rows)
     assert [name for name, row in rows.items() if row["default"]] == [DEFAULT]
@@ -323,26 +313,26 @@ def test_models():
     assert all(len(line.rstrip()) <= 80 for line in shown.splitlines())
 
 
-def test_bench_speed():
+def test_bench_speed_prints_timings():
     words = ["bench", "speed", "--model", STATELESS, "--dataset", STREAM, "--batches", 1, *QUICK[2:]]
-    found = done(*words, "--json").json
-    assert (found["dataset"], found["model"], found["machine"]["threads"]) == (STREAM, STATELESS, 1)
-    assert found["timing"]["seconds_per_epoch"] > 0
-    assert found["timing"]["extrapolated"]
-    assert set(found) >= KEYS - {"results"}
+    result = done(*words, "--json").json
+    assert (result["dataset"], result["model"], result["machine"]["threads"]) == (STREAM, STATELESS, 1)
+    assert result["timing"]["seconds_per_epoch"] > 0
+    assert result["timing"]["extrapolated"]
+    assert set(result) >= KEYS - {"results"}
     assert "events per second" in done(*words, "--repeats", 2).out
 
 
-def test_demo():
+def test_demo_compares_its_models():
     words = ["demo", "--events", 600, "--epochs", 1, "--threads", 1]
-    found = done(*words, "--json").json
-    assert set(found["results"]) == set(DEMO)
+    result = done(*words, "--json").json
+    assert set(result["results"]) == set(DEMO)
     shown = done(*words)
     assert "best possible" in shown.out
     assert "dsrd train --dataset YOUR.csv" in shown.err
 
 
-def test_bars_appear_where_somebody_watches(monkeypatch: pytest.MonkeyPatch):
+def test_progress_bars_appear_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch):
     write_calls(Path("calls.csv"))
     assert done("data", "describe", "calls.csv", *COLUMNS).err.startswith("sorted by time"), "a bar in a log"
     monkeypatch.setattr("dsrd.reporter.LINE_EVERY", 0.0)  # as if every step took as long as a line waits

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_models import build, check, cosine, head, padded, stream
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -15,6 +14,7 @@ from dsrd.data.dataset import Dataset
 from dsrd.events import Query
 from dsrd.hashing import hashed_uniform
 from dsrd.history.past import Past
+from support.slow_models import build, check, cosine, head, padded, stream
 
 Step = tuple[int, int, float]  # node, event, time
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_models import ask, build, check, cosine, head, history, padded, stream
 from torch import Tensor, nn
 
 from dsrd.data.dataset import Dataset
@@ -16,6 +15,7 @@ from dsrd.errors import DsrdError
 from dsrd.events import Query
 from dsrd.history.past import Past
 from dsrd.models.dygformer.cooccurrence import SequencePairs, appearances
+from support.slow_models import ask, build, check, cosine, head, history, padded, stream
 
 Entry = tuple[int, int, float] | None  # node, event, age; None where the padding is
 

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from test_models import NaiveTGN, build, check, cosine, head, padded, stream
+from test_models import NaiveTGN
 from torch import Tensor
 
 from dsrd.data.dataset import Dataset
 from dsrd.events import Query
 from dsrd.history.past import Past
+from support.slow_models import build, check, cosine, head, padded, stream
 
 UNMET = 50
 

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_models import build, check, cosine, head, padded, stream
 from torch import Tensor
 
 from dsrd.data.dataset import Dataset
@@ -15,6 +14,7 @@ from dsrd.events import Events, Query
 from dsrd.history.past import Past
 from dsrd.models.jodie import SOURCE, TARGET
 from dsrd.nn.memory import RNN
+from support.slow_models import build, check, cosine, head, padded, stream
 
 UNMET = 50
 

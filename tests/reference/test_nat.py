@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from test_models import build, check, cosine, padded, stream
 from torch import Tensor
 
 from dsrd.data.dataset import Dataset
@@ -17,6 +16,7 @@ from dsrd.history.past import Past
 from dsrd.models import TemporalModel
 from dsrd.models.nat.caches import Rule, accepts, slot_of
 from dsrd.models.nat.dropped_sum import dropped_sum, places
+from support.slow_models import build, check, cosine, padded, stream
 
 UNMET = 50
 HARDLY = 1e-12  # a dropout that takes the way of dropout and drops nothing

@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_models import NaiveTGN, build, check, head, history, padded, stream
+from test_models import NaiveTGN
 from torch import Tensor
 
 from dsrd.data.dataset import Dataset
@@ -20,6 +20,7 @@ from dsrd.history.past import Past
 from dsrd.models.pint import walk_counts
 from dsrd.models.pint.faded_sum import NeighborTerms, faded_sum
 from dsrd.models.pint.walk_counts import WalkTable
+from support.slow_models import build, check, head, history, padded, stream
 
 Pairs = list[tuple[int, int]]
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from test_models import ask, build, check, cosine, head, history, padded, stream
 from torch import Tensor, nn
 
 from dsrd.data.dataset import Dataset
 from dsrd.events import Query
 from dsrd.history.past import Past
+from support.slow_models import ask, build, check, cosine, head, history, padded, stream
 
 
 def stream_of(model: Any, data: Dataset, past: Past, node: int, time: float) -> Tensor:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from test_models import build, check, cosine, head, history, padded, stream
 from torch import Tensor
 
 from dsrd.data.dataset import Dataset
 from dsrd.events import Query
 from dsrd.history.past import Past
+from support.slow_models import build, check, cosine, head, history, padded, stream
 
 
 def double_past(data: Dataset) -> Past:

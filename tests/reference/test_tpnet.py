@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_models import ask, build, check, cosine, history, padded, stream
 from torch import Tensor
 
 from dsrd.data.dataset import Dataset
@@ -16,6 +15,7 @@ from dsrd.events import Events, Query
 from dsrd.history.live import Live
 from dsrd.history.past import Past
 from dsrd.models.tpnet import projections
+from support.slow_models import ask, build, check, cosine, history, padded, stream
 
 
 class NaiveTPNet:

@@ -26,23 +26,23 @@ from dsrd.errors import DsrdError
         ("contacts", "Contacts"),
     ],
 )
-def test_names_are_found_however_they_are_spelt(spelling, name):
+def test_find_ignores_case_and_punctuation(spelling, name):
     assert catalog.find(spelling).name == name
 
 
-def test_unknown_names_get_a_hint():
+def test_an_unknown_name_gets_a_suggestion():
     with pytest.raises(DsrdError, match="did you mean 'wikipedia'"):
         catalog.find("wikipeda")
 
 
-def test_the_fourteen_benchmarks_and_pubmed_are_there():
+def test_the_catalogue_has_fourteen_benchmarks_and_pubmed():
     assert len(catalog.SPECS) == 15
     assert {spec.bipartite for spec in catalog.SPECS.values() if spec.step} == {False}
     assert [spec.name for spec in catalog.SPECS.values() if spec.url is None] == ["pubmed"]
 
 
 @pytest.mark.parametrize("name", ["uci", "enron", "USLegis", "CanParl", "pubmed"])
-def test_real_copies_match_their_row(real_data, name):
+def test_real_data_match_the_catalogue(real_data, name):
     dataset = real_data(name)
     assert catalog.check(dataset, catalog.find(name)) == []
     summary = describe(dataset)
@@ -50,7 +50,7 @@ def test_real_copies_match_their_row(real_data, name):
     assert summary["edge_dim"] == catalog.find(name).edge_dim
 
 
-def test_real_wikipedia_is_right_but_for_its_features(real_data):
+def test_real_wikipedia_matches_the_catalogue_except_for_its_features(real_data):
     dataset = real_data("wikipedia")
     assert [line for line in catalog.check(dataset, catalog.find("wikipedia")) if "features" not in line] == []
     assert describe(dataset)["labels"] == {"0": 157257, "1": 217}
@@ -58,14 +58,14 @@ def test_real_wikipedia_is_right_but_for_its_features(real_data):
     assert int(dataset.events.dst.min()) == 8228
 
 
-def test_differences_are_said_in_words():
+def test_check_describes_differences():
     dataset = Dataset.from_arrays("reddit", [1, 2], [2, 3], [0.0, 0.0])
     assert catalog.check(dataset, catalog.find("reddit")) == [
         "nodes: this copy has 3, the published one 10,984",
         "events: this copy has 2, the published one 672,447",
         "different timestamps: this copy has 1, the published one 669,065",
         "edge features: this copy has 0, the published one 172",
-        "kind: this copy has one set of nodes, the published one two separate sides",
+        "kind: this copy has one kind of nodes, the published one separate sources and targets",
     ]
 
 
@@ -74,7 +74,7 @@ ABSENT_HERE = ["reddit", "mooc", "lastfm", "myket", "SocialEvo", "Flights", "UNt
 
 @pytest.mark.parametrize("name", ABSENT_HERE)
 def test_raw_files_of_the_published_shape_are_read(name: str, tmp_path: Path):
-    """Small files like the originals: one header name for all features, a column of zeros where there are none."""
+    """Small files like the originals: one header name for all features, a column of zeros if there are none."""
     spec = catalog.find(name)
     rng = np.random.default_rng(0)
     users, items, events = 5, 4 if spec.bipartite else 5, 40

@@ -19,6 +19,7 @@ from dsrd.data.convert import from_frame, from_pyg, to_pandas, to_polars, to_pyg
 from dsrd.data.dataset import Dataset, Names
 from dsrd.data.read import load, load_with
 from dsrd.errors import DsrdError
+from support.datasets import assert_same_events
 
 COLUMNS = DataConfig(features=("f_*",), label="label")
 
@@ -39,18 +40,9 @@ def stream(*, names: bool = False, node_x: bool = False) -> Dataset:
     )
 
 
-def assert_same_events(one: Dataset, other: Dataset) -> None:
-    for a, b in zip(one.events.numpy(), other.events.numpy(), strict=True):
-        np.testing.assert_array_equal(a, b, strict=True)
-    torch.testing.assert_close(one.edge_x, other.edge_x, rtol=0, atol=0)
-    assert one.label is not None
-    torch.testing.assert_close(one.label, other.label, rtol=0, atol=0)
-    assert one.bipartite == other.bipartite
-
-
 @pytest.mark.parametrize("names", [False, True])
 @pytest.mark.parametrize("tool", [to_table, to_pandas, to_polars])
-def test_frames_come_back_the_same(tool, names):
+def test_frames_round_trip(tool, names):
     dataset = stream(names=names)
     again = from_frame(tool(dataset), COLUMNS)
     assert_same_events(dataset, again)
@@ -60,7 +52,7 @@ def test_frames_come_back_the_same(tool, names):
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ""])
 @pytest.mark.parametrize("names", [False, True])
-def test_files_come_back_the_same(tmp_path, suffix, names):
+def test_files_round_trip(tmp_path, suffix, names):
     dataset = stream(names=names)
     assert write(dataset, tmp_path / f"out{suffix}") == ()
     again = load_with(tmp_path / f"out{suffix}", COLUMNS if suffix == ".csv" else DataConfig(), cache=False)
@@ -78,7 +70,7 @@ def test_ids_of_unnamed_streams_survive_tables_and_parquet(tmp_path):
         assert again.names is None
 
 
-def test_two_sided_streams_stay_two_sided(tmp_path):
+def test_bipartite_streams_stay_bipartite(tmp_path):
     frame = pd.DataFrame({"source": [7, 8, 7], "target": [7, 7, 9], "time": [1, 2, 3]})
     dataset = load(frame, bipartite=True)
     write(dataset, tmp_path / "two.parquet")
@@ -89,7 +81,7 @@ def test_two_sided_streams_stay_two_sided(tmp_path):
         assert again.names.array.to_pylist() == ["", "7", "8", "7", "9"]
 
 
-def test_folders_keep_node_features_and_tables_say_they_do_not(tmp_path):
+def test_folders_keep_node_features_and_tables_note_their_loss(tmp_path):
     dataset = stream(node_x=True)
     write(dataset, tmp_path / "out")
     torch.testing.assert_close(load(tmp_path / "out", cache=False).node_x, dataset.node_x)
@@ -140,12 +132,12 @@ def test_frames_with_categories_datetimes_and_odd_types():
         (17, "cannot be read as a table"),
     ],
 )
-def test_bad_frames(frame, match):
+def test_bad_frames_are_refused(frame, match):
     with pytest.raises(DsrdError, match=match):
         from_frame(frame)
 
 
-def test_pyg_there_and_back():
+def test_pyg_round_trip():
     dataset = stream()
     data = to_pyg(dataset)
     assert isinstance(data, TemporalData)
@@ -164,7 +156,7 @@ def test_pyg_without_messages_and_out_of_order():
     assert (dataset.edge_dim, dataset.label) == (0, None)
 
 
-def test_missing_tools_are_named():
+def test_a_missing_package_is_named():
     code = (
         "import sys; sys.modules['torch_geometric'] = sys.modules['polars'] = None\n"
         "from dsrd.data import convert\nfrom dsrd.data.dataset import Dataset\n"
@@ -180,6 +172,6 @@ def test_missing_tools_are_named():
     ]
 
 
-def test_other_suffixes_are_refused(tmp_path):
+def test_unknown_suffixes_are_refused(tmp_path):
     with pytest.raises(DsrdError, match=r"cannot write \.xlsx"):
         write(stream(), tmp_path / "out.xlsx")

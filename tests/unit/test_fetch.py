@@ -24,15 +24,15 @@ BODY = np.random.default_rng(0).bytes(300_000)
 
 
 class Server(ThreadingHTTPServer):
-    """Serves `files`; can cut the line after some bytes, ignore Range, or answer with an error."""
+    """Serves `files`; can cut the connection after some bytes, ignore Range, or answer with an error."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.files: dict[str, bytes] = {"/body.bin": BODY}
         self.ranges = True
-        self.cuts: list[int] = []  # bytes to send before cutting the line, one entry per request
-        self.errors: list[int] = []  # statuses to answer with before anything else
-        self.asked: list[str | None] = []  # the Range header of every request
+        self.cuts: list[int] = []  # bytes to send before cutting the connection, per request
+        self.errors: list[int] = []  # status codes of the first answers
+        self.ranges_requested: list[str | None] = []  # the Range header of every request
 
     @property
     def url(self) -> str:
@@ -44,7 +44,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         wanted = self.headers.get("Range")
-        self.server.asked.append(wanted)
+        self.server.ranges_requested.append(wanted)
         body = self.server.files.get(self.path)
         if self.server.errors or body is None:
             return self.send_error(self.server.errors.pop(0) if self.server.errors else 404)
@@ -82,7 +82,7 @@ def server(monkeypatch) -> Iterator[Server]:
         thread.join()
 
 
-def test_a_file_arrives_whole(server, tmp_path):
+def test_fetch_downloads_the_whole_file(server, tmp_path):
     seen: list[tuple[int, int | None]] = []
     path = fetch(
         f"{server.url}/body.bin",
@@ -97,38 +97,38 @@ def test_a_file_arrives_whole(server, tmp_path):
     assert [file.name for file in path.parent.iterdir()] == ["body.bin"]
 
 
-def test_what_is_there_is_not_downloaded_again(server, tmp_path):
+def test_existing_files_are_not_downloaded_again(server, tmp_path):
     for _ in range(2):
         fetch(f"{server.url}/body.bin", tmp_path)
-    assert len(server.asked) == 1
+    assert len(server.ranges_requested) == 1
 
 
-def test_a_cut_line_is_resumed(server, tmp_path):
+def test_a_cut_connection_is_resumed(server, tmp_path):
     server.cuts = [100_000, 50_000]
     path = fetch(f"{server.url}/body.bin", tmp_path)
     assert path.read_bytes() == BODY
-    assert server.asked == [None, "bytes=100000-", "bytes=150000-"]
+    assert server.ranges_requested == [None, "bytes=100000-", "bytes=150000-"]
 
 
-def test_a_later_run_goes_on_where_the_first_gave_up(server, tmp_path, monkeypatch):
+def test_a_later_call_resumes_a_failed_download(server, tmp_path, monkeypatch):
     monkeypatch.setattr(fetching, "ATTEMPTS", 1)
     server.cuts = [120_000]
     with pytest.raises(DsrdError, match=r"cut after 120,000 of 300,000 bytes \(1 attempts\); check the network"):
         fetch(f"{server.url}/body.bin", tmp_path)
     assert not (tmp_path / "body.bin").exists()
     assert fetch(f"{server.url}/body.bin", tmp_path).read_bytes() == BODY
-    assert server.asked[-1] == "bytes=120000-"
+    assert server.ranges_requested[-1] == "bytes=120000-"
 
 
 def test_a_server_without_ranges_starts_over(server, tmp_path):
     server.ranges = False
     server.cuts = [100_000]
     assert fetch(f"{server.url}/body.bin", tmp_path).read_bytes() == BODY
-    assert len(server.asked) == 2
+    assert len(server.ranges_requested) == 2
 
 
 @pytest.mark.parametrize("part", [BODY, BODY + b"too long"])
-def test_a_part_as_long_as_the_file_or_longer(server, tmp_path, part):
+def test_a_partial_file_as_long_as_the_file_or_longer_is_handled(server, tmp_path, part):
     (tmp_path / "body.bin.part").write_bytes(part)
     assert fetch(f"{server.url}/body.bin", tmp_path).read_bytes() == BODY
 
@@ -140,15 +140,15 @@ def test_a_wrong_checksum_removes_the_file(server, tmp_path):
         assert list(tmp_path.iterdir()) == []
 
 
-def test_passing_trouble_is_waited_out_and_lasting_trouble_is_not(server, tmp_path):
+def test_temporary_server_errors_are_retried_and_permanent_ones_are_not(server, tmp_path):
     server.errors = [503, 429]
     assert fetch(f"{server.url}/body.bin", tmp_path).read_bytes() == BODY
     with pytest.raises(DsrdError, match=r"none\.bin: the server answered 404 Not Found; check the address"):
         fetch(f"{server.url}/none.bin", tmp_path)
-    assert len(server.asked) == 4
+    assert len(server.ranges_requested) == 4
 
 
-def test_no_network(tmp_path, monkeypatch):
+def test_no_network_is_an_error_after_four_attempts(tmp_path, monkeypatch):
     monkeypatch.setattr(fetching, "PAUSE", 0.0)
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
@@ -157,23 +157,23 @@ def test_no_network(tmp_path, monkeypatch):
         fetch(url, tmp_path)
 
 
-def test_a_full_disk_keeps_what_arrived(server, tmp_path, monkeypatch):
+def test_a_full_disk_is_not_retried(server, tmp_path, monkeypatch):
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(fetching, "_append", full)
     with pytest.raises(DsrdError, match=r"body\.bin\.part: the disk is full; free some space and run"):
         fetch(f"{server.url}/body.bin", tmp_path)
-    assert len(server.asked) == 1
+    assert len(server.ranges_requested) == 1
 
 
-def test_folders_that_cannot_be_written(server, tmp_path):
+def test_a_folder_that_cannot_be_written_is_refused(server, tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(DsrdError, match="choose another folder"):
         fetch(f"{server.url}/body.bin", tmp_path / "file")
 
 
-def test_only_the_web(tmp_path):
+def test_only_http_urls_are_fetched(tmp_path):
     with pytest.raises(DsrdError, match="only http and https"):
         fetch("file:///etc/passwd", tmp_path)
 
@@ -220,10 +220,10 @@ def test_an_archive_becomes_a_data_set(server, tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["wikipedia"]
     assert len(load("wikipedia", data_dir=tmp_path).events) == 2
     assert fetch(source, tmp_path) == place
-    assert len(server.asked) == 1
+    assert len(server.ranges_requested) == 1
 
 
-def test_archives_with_only_the_raw_file_and_bare_files(server, tmp_path):
+def test_archives_of_a_raw_file_and_plain_files_become_data_sets(server, tmp_path):
     server.files["/reddit.zip"] = zipped({"reddit.csv": RAW.encode()})
     server.files["/myket.csv"] = RAW.encode()
     for name, file in (("reddit", "reddit.zip"), ("myket", "myket.csv")):
@@ -232,18 +232,18 @@ def test_archives_with_only_the_raw_file_and_bare_files(server, tmp_path):
         assert load(name, data_dir=tmp_path).bipartite
 
 
-def test_bad_archives(server, tmp_path):
+def test_bad_archives_are_refused(server, tmp_path):
     whole = zipped({"uci/uci.csv": RAW.encode() * 50})
     server.files["/cut.zip"] = whole[:-40]
     server.files["/other.zip"] = zipped({"readme.txt": b"hello"})
-    with pytest.raises(DsrdError, match=r"cut\.zip: not a whole zip archive"):
+    with pytest.raises(DsrdError, match=r"cut\.zip: not a complete zip archive"):
         fetch(spec(server, "uci", "cut.zip"), tmp_path)
     assert list((tmp_path / "uci").iterdir()) == []
     with pytest.raises(DsrdError, match=r"other\.zip: the archive has no ml_uci\.csv and no uci\.csv"):
         fetch(spec(server, "uci", "other.zip"), tmp_path)
 
 
-def test_archives_python_cannot_unpack(server, tmp_path, monkeypatch):
+def test_archives_of_unknown_compression_need_unzip(server, tmp_path, monkeypatch):
     """The published archive of Reddit is Deflate64 (method 9): left to the program `unzip`."""
     packed = bytearray(zipped({"reddit.csv": RAW.encode()}))
     for signature, offset in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):
@@ -255,6 +255,6 @@ def test_archives_python_cannot_unpack(server, tmp_path, monkeypatch):
     assert not (Path(tmp_path) / "reddit" / "reddit.csv").exists()
 
 
-def test_data_without_an_address(tmp_path):
+def test_a_data_set_without_a_url_is_refused(tmp_path):
     with pytest.raises(DsrdError, match="PubMed: no download address is known"):
         fetch(find("pubmed"), tmp_path)

@@ -1,4 +1,4 @@
-"""A stream read in pieces is the stream read at once: ids, names, features, digest."""
+"""A stream that grows in pieces equals the stream read at once: ids, names, features, digest."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from dsrd.data.growing import Arrival, GrowingStream
 from dsrd.data.parse import Origin
 from dsrd.data.read import load
 from dsrd.errors import DsrdError
+from support.errors import error_of
 
-ORIGIN = Origin("later.csv", lambda row: row + 2)  # rows as an editor counts them, below a header
+ORIGIN = Origin("later.csv", lambda row: row + 2)  # as the lines of a file with a header
 
 
 def table(text: str, header: str = "source target time") -> pa.Table:
-    """`table("ann bob 3, bob eve 5")`: numbers where all entries of a column are."""
+    """`table("ann bob 3, bob eve 5")`: an Arrow table; columns after the second hold numbers or dates."""
     rows = [row.split() for row in text.split(",")]
     names = header.split()
     assert all(len(row) == len(names) for row in rows)
@@ -37,12 +38,10 @@ def growing(text: str, header: str = "source target time", **options: Any) -> Gr
 
 def refused(stream: GrowingStream, later: pa.Table, **options: Any) -> str:
     before = (stream.num_events, stream.num_nodes, stream.dataset().digest)
-    with pytest.raises(DsrdError) as caught:
-        stream.arrival(later, ORIGIN, **options)
-    assert "\n" not in str(caught.value)
-    assert str(caught.value).startswith("later.csv: ") or options
+    message = error_of(stream.arrival, later, ORIGIN, **options)
+    assert message.startswith("later.csv: ") or options
     assert (stream.num_events, stream.num_nodes, stream.dataset().digest) == before
-    return str(caught.value)
+    return message
 
 
 def triples(arrival: Arrival) -> list[tuple[int, int, float]]:
@@ -50,7 +49,7 @@ def triples(arrival: Arrival) -> list[tuple[int, int, float]]:
     return list(zip(src.tolist(), dst.tolist(), time.tolist(), strict=True))
 
 
-# --- In pieces as at once ---
+# --- In pieces or at once ---
 
 events = st.tuples(st.integers(0, 8), st.integers(0, 8), st.integers(0, 6), st.integers(-2, 2), st.integers(0, 1))
 
@@ -62,9 +61,9 @@ def of(rows: list[tuple[Any, ...]]) -> pa.Table:
 
 @settings(deadline=None, max_examples=150)
 @given(st.lists(events, min_size=2, max_size=25), st.data())
-def test_pieces_are_the_whole(rows, data):
+def test_a_stream_read_in_pieces_equals_the_whole(rows, data):
     first, *others = sorted(rows, key=lambda row: row[2])
-    ordered = [(*first[:3], 1, first[4]), *others]  # all-zero features would be none
+    ordered = [(*first[:3], 1, first[4]), *others]  # features that are all zero would be dropped
     cuts = sorted(data.draw(st.lists(st.integers(1, len(rows)), max_size=3)))
     options = {"features": ["x"], "label": "y"}
     whole = load(of(ordered), **options)
@@ -92,7 +91,7 @@ def test_pieces_are_the_whole(rows, data):
 @settings(deadline=None, max_examples=100)
 @given(st.lists(events, min_size=2, max_size=25), st.data())
 def test_a_longer_bipartite_table_continues_the_grown_stream(rows, data):
-    """A reader numbers targets after all sources, a stream that grew does not: `continuing` gives its ids."""
+    """A reader numbers targets after all sources, a growing stream does not: `continuing` restores its ids."""
     first, *others = sorted(rows, key=lambda row: row[2])
     ordered = [(*first[:3], 1, first[4]), *others]
     cut = data.draw(st.integers(1, len(rows) - 1))
@@ -111,7 +110,7 @@ def test_a_longer_bipartite_table_continues_the_grown_stream(rows, data):
         assert stream.find(stream.name(node), target=bool(grown.names.is_target[node])) == node
 
 
-def test_what_does_not_continue():
+def test_continuing_is_none_for_other_events():
     start = load(table("ann bob 1, bob eve 2"))
     whole = load(table("ann bob 1, bob eve 2, eve ann 3"))
     assert whole.continuing(2, start.num_nodes, start.digest) is whole
@@ -122,7 +121,7 @@ def test_what_does_not_continue():
         assert load(table(other), bipartite=True).continuing(2, start.num_nodes, start.digest) is None
 
 
-def test_a_continued_stream_may_name_nodes_without_events():
+def test_continuing_keeps_names_without_events():
     """A folder of a bipartite stream may name more nodes than its events have."""
     start = load(table("u i 1, v i 2"), bipartite=True)
     whole = load(table("u i 1, v i 2, w j 3"), bipartite=True)
@@ -133,7 +132,7 @@ def test_a_continued_stream_may_name_nodes_without_events():
     assert again.names.is_target.tolist() == [False, False, False, True, False, True, True]
 
 
-def test_heads_are_what_was_there_before():
+def test_head_has_the_digest_of_the_shorter_stream():
     whole = load(table("ann bob 1, bob eve 2, eve zoe 3"))
     head = whole.head(2, 4)
     assert head.digest == load(table("ann bob 1, bob eve 2")).digest
@@ -141,10 +140,10 @@ def test_heads_are_what_was_there_before():
     assert whole.head(3, 5) is whole
 
 
-# --- What is read ---
+# --- One arrival ---
 
 
-def test_rows_that_are_known_are_skipped():
+def test_known_rows_are_skipped():
     stream = growing("ann bob 1, bob eve 2")
     arrival = stream.arrival(table("ann bob 1, bob eve 2, eve zoe 2, zoe ann 4"), ORIGIN)
     assert (arrival.skipped, arrival.row.tolist()) == (2, [2, 3])
@@ -154,21 +153,21 @@ def test_rows_that_are_known_are_skipped():
     stream.append(arrival)
     assert stream.arrival(table("ann bob 1, bob eve 2, eve zoe 2, zoe ann 4"), ORIGIN).skipped == 4
     changed = refused(stream, table("ann bob 1, bob eve 2, eve ann 2, zoe ann 4, ann bob 5"))
-    assert "row 2: time 1.0 is older than the newest event known (4)" in changed
+    assert "row 2: time 1.0 is older than the newest known event (4)" in changed
 
 
-def test_known_rows_are_compared_with_their_features():
+def test_known_rows_must_have_the_same_features():
     header = "source target time x"
     stream = growing("ann bob 1 7, bob eve 2 8", header, features=["x"])
     assert stream.arrival(table("ann bob 1 7, bob eve 2 8, eve ann 3 9", header), ORIGIN).skipped == 2
     assert "older than" in refused(stream, table("ann bob 1 7, bob eve 2 9, eve ann 3 9", header))
 
 
-def test_late_events():
+def test_late_events_are_refused_dropped_or_moved():
     stream = growing("ann bob 1, bob eve 7")
     later = table("eve ann 8, zoe ann 3, bob yan 9, ann bob 2")
     assert refused(stream, later) == (
-        "later.csv: row 3: time 3.0 is older than the newest event known (7); leave the row out, or set `late` "
+        "later.csv: row 3: time 3.0 is older than the newest known event (7); leave the row out, or set `late` "
         "to drop or now"
     )
     dropped = stream.arrival(later, ORIGIN, "drop")
@@ -182,14 +181,14 @@ def test_late_events():
     assert stream.dataset().names.array.to_pylist() == ["", "ann", "bob", "eve", "zoe", "yan"]
 
 
-def test_late_dates_are_shown_as_dates():
+def test_errors_show_late_dates_as_dates():
     stream = growing("ann bob 2024-05-01, bob eve 2024-05-03")
-    said = refused(stream, table("ann bob 2024-05-02"))
-    assert "row 2: time 2024-05-02 is older than the newest event known (2024-05-03T00:00:00Z)" in said
+    expected = refused(stream, table("ann bob 2024-05-02"))
+    assert "row 2: time 2024-05-02 is older than the newest known event (2024-05-03T00:00:00Z)" in expected
     assert triples(stream.arrival(table("ann bob 2024-05-04"), ORIGIN)) == [(1, 2, 1714780800)]
 
 
-def test_labels_may_be_missing():
+def test_new_tables_may_lack_labels():
     header = "source target time y"
     stream = growing("ann bob 1 0, bob eve 2 1", header, label="y")
     stream.append(stream.arrival(table("eve ann 3"), ORIGIN))
@@ -202,14 +201,14 @@ def test_labels_may_be_missing():
 FEATURED = "source target time f_b f_a"
 
 
-def test_features_are_taken_by_name():
+def test_features_are_found_by_name_in_any_order():
     stream = growing("ann bob 1 10 20", FEATURED, features=["f_*"])
     swapped = stream.arrival(table("bob ann 2 40 30", "source target time f_a f_b"), ORIGIN)
     assert swapped.edge_x.tolist() == [[30, 40]]
 
 
 @pytest.mark.parametrize(
-    ("header", "said"),
+    ("header", "expected"),
     [
         ("source target time f_b f_c", "differ by 'f_a'; give those of the stream: f_b, f_a"),
         ("source target time f_b x", "differ by 'f_a'; give those of the stream: f_b, f_a"),
@@ -217,19 +216,19 @@ def test_features_are_taken_by_name():
         ("source target time x y", "differ by 'f_b'; give those of the stream: f_b, f_a"),
     ],
 )
-def test_other_features_are_refused(header, said):
+def test_other_features_are_refused(header, expected):
     stream = growing("ann bob 1 10 20", FEATURED, features=["f_*"])
     later = table(f"bob ann 2 {' '.join('1' * (len(header.split()) - 3))}", header)
-    assert said in refused(stream, later)
+    assert expected in refused(stream, later)
 
 
-def test_features_that_are_no_numbers_are_refused():
+def test_features_that_are_not_numbers_are_refused():
     stream = growing("ann bob 1 10 20", FEATURED, features=["f_*"])
     later = pa.table({"source": ["a"], "target": ["b"], "time": [3], "f_b": ["long"], "f_a": [1]})
     assert "row 2: feature 'f_b' is 'long', not a number" in refused(stream, later)
 
 
-def test_arrays_take_features_called_by_number():
+def test_streams_from_arrays_take_numbered_features():
     dataset = Dataset.from_arrays("arrays", [1, 2], [2, 3], [0.0, 1.0], edge_x=np.eye(3, 2))
     stream = GrowingStream(dataset)
     arrival = stream.arrival(pa.table({"source": [3], "target": [4], "time": [2], "f_1": [5], "f_0": [6]}), ORIGIN)
@@ -239,7 +238,7 @@ def test_arrays_take_features_called_by_number():
     assert "differ by 'f_0'" in refused(stream, table("3 4 2"))
 
 
-def test_names_with_the_letters_of_patterns():
+def test_feature_names_may_contain_pattern_characters():
     dataset = load(
         pa.table({"source": ["a"], "target": ["b"], "time": [1], "f[0]": [2], "f0": [3]}), features=["*"]
     )
@@ -248,7 +247,7 @@ def test_names_with_the_letters_of_patterns():
     assert GrowingStream(dataset).arrival(later, ORIGIN).edge_x.tolist() == [[2, 3]]
 
 
-def test_two_kinds_of_nodes():
+def test_bipartite_streams_number_new_sources_and_targets_apart():
     stream = growing("7 7 1, 8 7 2", bipartite=True)
     arrival = stream.arrival(table("9 8 3, 7 9 4, 9 9 5"), ORIGIN)
     assert arrival.new_names == (("9", False), ("8", True), ("9", True))
@@ -260,7 +259,7 @@ def test_two_kinds_of_nodes():
     assert stream.dataset().bipartite
 
 
-def test_ids_without_names():
+def test_numbered_streams_take_new_ids():
     stream = GrowingStream(Dataset.from_arrays("ids", [1, 2], [2, 3], [0.0, 1.0]))
     arrival = stream.arrival(table("3 4 2, 5 1 3"), ORIGIN)
     assert arrival.known.tolist() == [False, False]
@@ -268,13 +267,13 @@ def test_ids_without_names():
     assert (stream.num_nodes, stream.find("5"), stream.find("6"), stream.find("ann")) == (6, 5, None, None)
     assert stream.dataset().num_nodes == 6
     assert refused(stream, table("1 2 4, 1 4000000 5")) == (
-        "later.csv: row 3: target is 4000000, far above the 5 nodes of the stream; number new nodes from there on"
+        "later.csv: row 3: target is 4000000, far above the 5 nodes of the stream; number new nodes without gaps"
     )
     assert "row 2: source is 0; ids start at 1 here" in refused(stream, table("0 2 4"))
     assert "row 2: source is 'ann', not a whole number" in refused(stream, table("ann 2 4"))
 
 
-def test_suggestions_know_the_names_that_were_added():
+def test_suggestions_include_appended_names():
     stream = growing("ann bob 1, bob eve 2")
     stream.append(stream.arrival(table("zachary ann 3"), ORIGIN))
     assert stream.suggestions("zachari") == ["zachary"]
@@ -282,7 +281,7 @@ def test_suggestions_know_the_names_that_were_added():
 
 
 @pytest.mark.parametrize(
-    ("later", "said"),
+    ("later", "expected"),
     [
         (pa.table({"source": ["a"], "target": ["b"]}), "there is no column 'time'"),
         (pa.table({"source": ["a", None], "target": ["b", "c"], "time": [3, 4]}), "row 3: source is empty"),
@@ -293,11 +292,11 @@ def test_suggestions_know_the_names_that_were_added():
         (pa.table({"source": ["a"], "target": ["b"], "time": [-1]}), "row 2: time '-1' is negative"),
     ],
 )
-def test_bad_tables(later, said):
-    assert said in refused(growing("ann bob 1, bob eve 2"), later)
+def test_bad_tables_are_refused(later, expected):
+    assert expected in refused(growing("ann bob 1, bob eve 2"), later)
 
 
-def test_nothing_arrives():
+def test_an_empty_arrival_changes_nothing():
     stream = growing("ann bob 1, bob eve 2")
     digest = stream.dataset().digest
     arrival = stream.arrival(table("ann bob 1").slice(0, 0), ORIGIN)
@@ -306,10 +305,10 @@ def test_nothing_arrives():
     assert stream.dataset().digest == digest
 
 
-def test_two_arrivals_do_not_both_follow():
+def test_an_outdated_arrival_cannot_be_appended():
     stream = growing("ann bob 1, bob eve 2")
     one, other = (stream.arrival(table(text), ORIGIN) for text in ("eve zoe 3", "eve yan 4"))
     stream.append(one)
-    with pytest.raises(DsrdError, match="read before others were added; read the table again"):
+    with pytest.raises(DsrdError, match="other events were appended since these were read; read the table again"):
         stream.append(other)
     assert stream.events_since(2).time.tolist() == [3]

@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 import torch
 
-from dsrd.cli import vectors as vector_files
+from dsrd.cli import vector_files
 from dsrd.config import RunConfig, overridden
 from dsrd.errors import DsrdError
 from dsrd.estimator.online import OnlineModel

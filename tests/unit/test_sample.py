@@ -26,7 +26,7 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_the_files_are_the_same_everywhere(files, tmp_path):
+def test_sample_files_have_fixed_contents(files, tmp_path):
     assert [path.name for path in files] == ["calls.csv", "tomorrow.csv", "ask.csv"]
     for path, again in zip(files, write_sample(str(tmp_path)), strict=True):
         assert path.read_bytes() == again.read_bytes()
@@ -34,7 +34,7 @@ def test_the_files_are_the_same_everywhere(files, tmp_path):
     assert digest[:16] == "f033debb037f1631"
 
 
-def test_the_log_is_one(files):
+def test_the_sample_is_a_call_log_with_dates(files):
     calls = rows(files[0])
     assert 1400 <= len(calls) <= 1600
     assert list(calls[0]) == ["caller", "callee", "date", "minutes"]
@@ -50,7 +50,7 @@ def test_the_log_is_one(files):
     assert {int(call["minutes"]) for call in calls} <= {*range(1, 61)}
 
 
-def test_tomorrow_follows_with_one_newcomer(files):
+def test_tomorrow_follows_the_log_and_has_one_new_caller(files):
     known = {call[end] for call in rows(files[0]) for end in ("caller", "callee")}
     calls = rows(files[1])
     dates = [call["date"] for call in calls]
@@ -61,15 +61,15 @@ def test_tomorrow_follows_with_one_newcomer(files):
     assert {call["callee"] for call in calls} <= known
 
 
-def test_questions_have_a_column_of_their_own(files):
-    asked = rows(files[2])
-    assert list(asked[0]) == ["caller", "callee", "date", "ticket"]
-    assert len({question["ticket"] for question in asked}) == len(asked) > 3
-    assert all(question["date"] >= "2024-05-20" for question in asked)
-    assert ("ann", "bob") in {(question["caller"], question["callee"]) for question in asked}
+def test_pairs_to_score_have_an_extra_column(files):
+    questions = rows(files[2])
+    assert list(questions[0]) == ["caller", "callee", "date", "ticket"]
+    assert len({question["ticket"] for question in questions}) == len(questions) > 3
+    assert all(question["date"] >= "2024-05-20" for question in questions)
+    assert ("ann", "bob") in {(question["caller"], question["callee"]) for question in questions}
 
 
-def test_the_log_is_read_and_goes_on(files):
+def test_the_sample_log_can_be_loaded_and_continued(files):
     stream = GrowingStream(load(files[0], features=["minutes"], cache=False, **COLUMNS))
     tomorrow = load(files[1], features=["minutes"], cache=False, **COLUMNS)
     assert stream.dataset().dates
@@ -80,9 +80,9 @@ def test_the_log_is_read_and_goes_on(files):
     assert float(arrival.events.time[0]) == float(tomorrow.events.time[0])
 
 
-def test_nothing_is_overwritten(tmp_path):
-    (tmp_path / "ask.csv").write_text("mine")
-    with pytest.raises(DsrdError, match=r"ask\.csv: is there already; remove it, or choose another folder"):
+def test_existing_files_are_not_overwritten(tmp_path):
+    (tmp_path / "ask.csv").write_text("other content")
+    with pytest.raises(DsrdError, match=r"ask\.csv: already exists; remove it, or choose another folder"):
         write_sample(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["ask.csv"]
-    assert (tmp_path / "ask.csv").read_text() == "mine"
+    assert (tmp_path / "ask.csv").read_text() == "other content"

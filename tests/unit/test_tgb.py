@@ -306,7 +306,7 @@ def test_parts_that_are_none_are_refused(found: Benchmark) -> None:
         Task.of_parts(data, {**parts, "val": parts["test"], "test": parts["val"]})
     with pytest.raises(DsrdError, match="must be the last events"):
         Task.of_parts(data, {**parts, "train": ~parts["test"]})
-    with pytest.raises(DsrdError, match="none may be empty"):
+    with pytest.raises(DsrdError, match="no part may be empty"):
         Task.of_parts(data, {**parts, "val": np.zeros(EVENTS, np.bool_)})
     with pytest.raises(DsrdError, match=r"mask of train has shape \(3,\)"):
         Task.of_parts(data, {**parts, "train": [1, 1, 1]})

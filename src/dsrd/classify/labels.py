@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from dsrd.data import values
+from dsrd.data import column_arrays
 from dsrd.data.dataset import Dataset
 from dsrd.data.parse import csv_head, csv_origin, read_csv, read_npy
 from dsrd.data.read import folder_of
@@ -48,7 +48,7 @@ def read_node_labels(path: Path, dataset: Dataset) -> Tensor:
     if missing:
         raise origin.error(f"there is no column '{missing[0]}'; a file of classes has the columns node,label")
     table = read_csv(path, head, only=COLUMNS, text=["node"])
-    given = values.numbers(table["label"], "label", origin)
+    given = column_arrays.numbers(table["label"], "label", origin)
     for row, name in enumerate(table["node"].to_pylist()):
         node = _node(name, dataset)
         if not node:

@@ -1,6 +1,6 @@
-"""The command line: `dsrd demo | data | models | train | evaluate | predict | bench`.
+"""The command line: `dsrd demo | data | models | train | evaluate | predict | ...`.
 
-Commands import what they need when they run: torch alone takes seconds, and `--help` or a typing error should not.
+Commands import what they need when they run: torch takes seconds to load, `--help` and typing errors should not.
 """
 
 from dsrd.cli.main import main

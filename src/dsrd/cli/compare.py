@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from dsrd.cli import options, show
-from dsrd.config import label
+from dsrd.cli import options, output
+from dsrd.config import model_label
 from dsrd.errors import DsrdError
 
 EXAMPLES = options.examples("dsrd compare runs/first runs/second", "dsrd compare runs/* --json")
@@ -19,29 +19,29 @@ def compare(
     folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of two or more complete runs.")],
     json: options.Json = False,
 ) -> None:
-    """Put complete runs side by side: results, settings, cost.
+    """Compare complete runs: results, settings, cost.
 
-    Of the settings only those that differ are shown. Results of runs that were measured on other events, or by
-    another protocol or order of negatives, cannot be compared; a note says so.
+    Only settings that differ are shown. A note warns if the runs were measured on different events or negatives,
+    or by different protocols: such results cannot be compared.
     """
     if len(folders) < 2:
-        raise DsrdError("compare needs two runs or more; give their folders")
+        raise DsrdError("compare needs two or more runs; give their folders")
     records = {str(folder): _record(folder) for folder in folders}
     if len(records) < len(folders):
-        raise DsrdError("compare was given a run twice; give each once")
+        raise DsrdError("the same run is given twice; give each run once")
     differing = _differing({name: _settings(record) for name, record in records.items()})
     if json:
-        show.as_json({"runs": {name: _compared(records[name], differing[name]) for name in records}})
+        output.as_json({"runs": {name: _compared(records[name], differing[name]) for name in records}})
         return
     rows: dict[str, Any] = {}
     for name, record in records.items():
         rows |= _rows(name, record)
-    show.results("test, AP / AUC in percent, mean over batches", rows)
+    output.results("test, AP / AUC in percent, mean over batches", rows)
     names = dict.fromkeys(key for each in differing.values() for key in each)
     if names:
         lines = [[name, *(differing[name].get(key) for key in names)] for name in records]
-        show.table("settings that differ", ["run", *names], lines)
-    show.table(
+        output.table("settings that differ", ["run", *names], lines)
+    output.table(
         "cost",
         [
             "run",
@@ -55,24 +55,24 @@ def compare(
         ],
         [[name, *_cost(record).values()] for name, record in records.items()],
     )
-    show.note(*_warnings(records))
+    output.note(*_warnings(records))
 
 
 def _record(folder: Path) -> dict[str, Any]:
     from dsrd.train.run_folder import RunFolder
 
-    there = RunFolder(folder)
-    there.config()  # a folder that is no run says so
-    record = there.stored_record()
+    run_folder = RunFolder(folder)
+    run_folder.config()  # an error if the folder is not a run
+    record = run_folder.stored_record()
     if record is None:
-        raise DsrdError(f"{folder}: this run is not complete; train it to its end, or evaluate it")
+        raise DsrdError(f"{folder}: this run is not complete; finish its training, or evaluate it")
     return record
 
 
 def _rows(name: str, record: dict[str, Any]) -> dict[str, Any]:
     from dsrd.estimator.results import model_rows
 
-    return {f"{name}: {row}": found for row, found in model_rows(record).items()}
+    return {f"{name}: {row}": metrics for row, metrics in model_rows(record).items()}
 
 
 def _settings(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def _settings(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _differing(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Of each run the settings that are not the same in all; a setting that a run does not have is missing."""
+    """For each run the settings that are not equal in all runs; a run may lack some of them."""
     keys = dict.fromkeys(key for each in settings.values() for key in each)
     shown = [key for key in keys if len({str(each.get(key)) for each in settings.values()}) > 1]
     return {name: {key: _cell(each[key]) for key in shown if key in each} for name, each in settings.items()}
@@ -100,13 +100,13 @@ def _cell(value: Any) -> Any:
 def _cost(record: Mapping[str, Any]) -> dict[str, Any]:
     timing = record["timing"]
     keys = ("best_epoch", "epochs", "seconds_per_epoch", "train_seconds", "evaluate_seconds")
-    found = {key: timing.get(key) for key in keys}
-    return {**found, "peak_rss_mb": record.get("peak_rss_mb"), "parameters": record.get("parameters")}
+    times = {key: timing.get(key) for key in keys}
+    return {**times, "peak_rss_mb": record.get("peak_rss_mb"), "parameters": record.get("parameters")}
 
 
 def _compared(record: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "model": label(record["model"], record["preset"]),
+        "model": model_label(record["model"], record["preset"]),
         "dataset": record["dataset"],
         "settings": settings,
         "results": record["results"],
@@ -116,12 +116,12 @@ def _compared(record: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[st
 
 
 def _warnings(records: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """What makes results incomparable."""
-    found = []
-    for what, key in (("events", "data"), ("splits", "split"), ("negatives", "negatives")):
+    """Reasons why the results cannot be compared."""
+    warnings = []
+    for difference, key in (("events", "data"), ("splits", "split"), ("negatives", "negatives")):
         if len({record["digests"].get(key) for record in records.values()}) > 1:
-            found.append(f"the runs were measured on different {what}: their results cannot be compared")
+            warnings.append(f"the runs were measured on different {difference}: their results cannot be compared")
             break
     if len({record["protocol"] for record in records.values()}) > 1:
-        found.append("the runs were measured by different protocols: their results cannot be compared")
-    return found
+        warnings.append("the runs were measured by different protocols: their results cannot be compared")
+    return warnings

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsrd.cli import options, show
+from dsrd.cli import options, output
 from dsrd.config import DataConfig, overridden
 from dsrd.errors import DsrdError
 from dsrd.reporter import Progress, Reporter, download_bar
@@ -19,37 +19,37 @@ if TYPE_CHECKING:
     from dsrd.data.dataset import Dataset
 
 app = typer.Typer(
-    help="Look at streams, check, convert and get them.",
+    help="Inspect, check, convert and download data.",
     epilog=options.examples("dsrd data list", "dsrd data describe calls.csv --time when"),
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A data set's name, a path, or synth:events=5000.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A file, a benchmark data set, or synth:events=5000.")]
 Out = Annotated[Path, typer.Argument(metavar="OUT", help="A .csv or .parquet file, or a folder.")]
 
 
 @app.command("list", epilog=options.examples("dsrd data list"))
 def list_(json: options.Json = False, data_dir: options.DataDir = None) -> None:
-    """List the benchmark data sets and which of them are here."""
+    """List the benchmark data sets and which are on this machine."""
     from dsrd.data import catalog
     from dsrd.data.read import data_folders
 
     folders = data_folders(data_dir)
     rows: list[dict[str, Any]] = []
     for spec in catalog.SPECS.values():
-        here = next((folder / spec.name for folder in folders if (folder / spec.name).is_dir()), None)
-        rows.append({**asdict(spec), "here": None if here is None else str(here)})
+        local = next((folder / spec.name for folder in folders if (folder / spec.name).is_dir()), None)
+        rows.append({**asdict(spec), "here": None if local is None else str(local)})
     if json:
-        show.as_json({"datasets": rows})
+        output.as_json({"datasets": rows})
         return
     columns = ["name", "domain", "nodes", "events", "edge_dim", "timestamps", "clock"]
     titles = ["name", "domain", "nodes", "events", "features", "times", "clock", "here"]
     cells = [[*(row[column] for column in columns), row["here"] is not None] for row in rows]
-    show.table("benchmark data sets", titles, cells)
-    show.note(
-        f"here: in {' or '.join(map(str, folders))}",
-        "get one with `dsrd data fetch NAME`, or use synth (drawn on the spot) or a file of your own",
+    output.table("benchmark data sets", titles, cells)
+    output.note(
+        f"here: found in {' or '.join(map(str, folders))}",
+        "download one with `dsrd data fetch NAME`, or use a synthetic stream (synth) or your own file",
     )
 
 
@@ -66,23 +66,23 @@ def describe(
     *,
     data: DataConfig,
 ) -> None:
-    """Count what a stream holds; check a benchmark's copy."""
+    """Count what a stream contains; check a benchmark copy."""
     from dsrd.data import catalog
-    from dsrd.data.describe import describe as described
+    from dsrd.data.describe import describe as summarize
 
     with Reporter() as progress:
         dataset = _read(name, data, data_dir, progress)
         progress("counting", 0, 0)
-        found = described(dataset)
+        summary = summarize(dataset)
     spec = catalog.get(dataset.name)
     differences = catalog.check(dataset, spec) if spec else []
     if json:
-        show.as_json({**found, "differences": differences})
+        output.as_json({**summary, "differences": differences})
         return
-    show.figures(dataset.name, {key: value for key, value in found.items() if key not in ("name", "notes")})
-    show.note(*dataset.notes)
+    output.figures(dataset.name, {key: value for key, value in summary.items() if key not in ("name", "notes")})
+    output.note(*dataset.notes)
     if spec:
-        show.note(*(differences or [f"agrees with the published {spec.title}"]))
+        output.note(*(differences or [f"same counts as the published {spec.title}"]))
 
 
 @app.command(epilog=options.examples("dsrd data audit uci", "dsrd data audit calls.csv --order fast --json"))
@@ -96,48 +96,51 @@ def audit(
         typer.Option(
             "--order",
             metavar="NAME",
-            help="Draw as py37, py38 or fast.",
-            show_default="by data",
+            help="How negatives are drawn: py37 (as published), py38 or fast.",
+            show_default="py37 for benchmarks, else fast",
         ),
     ] = None,
     *,
     data: DataConfig,
 ) -> None:
-    """Say what a score on a stream can mean.
+    """Show what limits the scores on a stream.
 
-    For each kind of negatives: the share that is random for want of others, the share that is true after all,
-    and the ceiling, the score of an oracle that knows every true edge. Then leaks through time and the order of
-    rows, repetition, and new nodes.
+    For each kind of negatives: the share that had to be drawn at random, the share that are true events after all,
+    and the ceiling: the score of an oracle that knows every true edge. Then information leaks through time and row
+    order, repetition, and new nodes.
     """
-    from dsrd.evaluate.audit import audit as audited
+    from dsrd.evaluate.audit import audit as run_audit
 
     with Reporter() as progress:
         dataset = _read(name, data, data_dir, progress)
         try:
             chosen: Any = order or ("py37" if dataset.catalogued else "fast")
-            found = audited(dataset.name, dataset.events, order=chosen, progress=progress)
+            report = run_audit(dataset.name, dataset.events, order=chosen, progress=progress)
         except DsrdError as error:
             raise DsrdError(f"{name}: {error}") from error
     if json:
-        show.as_json(found)
+        output.as_json(report)
     else:
-        _show_audit(found)
+        _print_audit(report)
 
 
-def _show_audit(found: Mapping[str, Any]) -> None:
+def _print_audit(report: Mapping[str, Any]) -> None:
     rows = []
-    for setting, kinds in found["negatives"].items():
-        for kind, given in kinds.items():
-            figures = defaultdict(lambda: None, given or {})
+    for setting, kinds in report["negatives"].items():
+        for kind, measured in kinds.items():
+            figures = defaultdict(lambda: None, measured or {})
             shares = [figures[column] for column in ("filled_up", "true_at_that_time", "equal_to_positive")]
             percent = [None if share is None else f"{100 * share:.2f}" for share in shares]
             rows.append([setting, kind, *percent, figures["ceiling_ap"], figures["ceiling_auc"]])
     titles = ["setting", "negatives", "% random", "% true", "% positive", "ceiling AP", "ceiling AUC"]
-    show.table(f"{found['dataset']}: negatives of the published test", titles, rows)
+    output.table(f"{report['dataset']}: negatives of the published test", titles, rows)
     others = ("seen_timestamp_share", "grouping", "repetition", "new_nodes", "split")
-    show.figures(f"{found['dataset']}: time, order, repetition", {key: found[key] for key in others})
-    show.note("random: any pair, for want of earlier ones; true: at that time; positive: the event itself")
-    show.note("ceiling: the score of an oracle that knows every true edge")
+    output.figures(f"{report['dataset']}: time, order, repetition", {key: report[key] for key in others})
+    output.note(
+        "% random: drawn from all pairs, because too few fit",
+        "% true: events of that time after all; % positive: the event itself",
+        "ceiling: the score of an oracle that knows every true edge",
+    )
 
 
 @app.command(
@@ -154,7 +157,7 @@ def convert(
 ) -> None:
     """Write a stream in another format.
 
-    The end of OUT decides: .csv, .parquet, or none of them for a folder in the layout of the benchmarks.
+    The suffix of OUT decides: .csv, .parquet, or no suffix for a folder in the benchmark layout.
     """
     from dsrd.data.convert import check_target, write
 
@@ -163,59 +166,60 @@ def convert(
         dataset = _read(name, data, data_dir, progress)
         progress(f"writing {out.name}", 0, 0)
         notes = (*dataset.notes, *write(dataset, out))
-    _written(out, len(dataset.events), notes, json)
+    _print_written(out, len(dataset.events), notes, json)
 
 
 @app.command(
     epilog=options.examples("dsrd data fetch uci", "dsrd data fetch https://example.org/calls.csv --to data")
 )
 def fetch(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="From `dsrd data list`, or the address of a file.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A name from `dsrd data list`, or a URL.")],
     to: Annotated[
         Path | None,
-        typer.Option("--to", metavar="DIR", help="Folder to put it in.", show_default="first data folder"),
+        typer.Option("--to", metavar="DIR", help="Folder to download to.", show_default="the data folder"),
     ] = None,
     sha256: Annotated[
-        str | None, typer.Option("--sha256", metavar="HEX", help="Checksum to insist on.", show_default=False)
+        str | None,
+        typer.Option("--sha256", metavar="HEX", help="Checksum that the file must have.", show_default=False),
     ] = None,
     json: options.Json = False,
     data_dir: options.DataDir = None,
 ) -> None:
     """Download a benchmark data set, or any file.
 
-    An interrupted download goes on where it stopped when the same command is given again.
+    The same command again continues an interrupted download.
     """
     from dsrd.data import catalog
-    from dsrd.data.fetch import fetch as fetched
+    from dsrd.data.fetch import fetch as download
     from dsrd.data.read import data_folders
 
-    what = name if "://" in name else catalog.find(name)
+    source = name if "://" in name else catalog.find(name)
     with download_bar(name) as progress:
-        place = fetched(what, to or data_folders(data_dir)[0], sha256=sha256, progress=progress)
+        path = download(source, to or data_folders(data_dir)[0], sha256=sha256, progress=progress)
     if json:
-        show.as_json({"path": str(place)})
+        output.as_json({"path": str(path)})
     else:
-        show.line(str(place))
+        output.line(str(path))
 
 
 @app.command(epilog=options.examples("dsrd data sample", "dsrd data sample try-out"))
 def sample(
     folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="Where to write.", show_default="the current folder")
+        Path, typer.Argument(metavar="FOLDER", help="Folder to write to.", show_default="the current folder")
     ] = Path(),
     json: options.Json = False,
 ) -> None:
-    """Write a small call log to try things on.
+    """Write a small call log for a first try.
 
-    calls.csv has the calls of eighty days, tomorrow.csv those of the day after, ask.csv a few questions.
+    calls.csv holds the calls of eighty days, tomorrow.csv those of the next day, and ask.csv a few pairs to score.
     """
     from dsrd.data.sample import write_sample
 
-    written = [str(path) for path in write_sample(folder)]
+    paths = [str(path) for path in write_sample(folder)]
     if json:
-        show.as_json({"paths": written})
+        output.as_json({"paths": paths})
     else:
-        show.line("\n".join(written))
+        output.line("\n".join(paths))
 
 
 @app.command(
@@ -228,27 +232,33 @@ def synth(
     out: Out,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="events=20000, nodes=500, ...", show_default=False),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="A setting: events=20000, nodes=500, ... (repeatable).",
+            show_default=False,
+        ),
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Draw a synthetic stream and write it.
+    """Draw a synthetic stream and write it to a file.
 
-    Gradual and bursty pairs, triadic closure, a daily rhythm, newcomers; the same seed draws the same stream.
+    It has pairs that meet regularly or in bursts, triadic closure, a daily rhythm and new nodes. The same seed
+    gives the same stream.
     """
     from dsrd.data.convert import check_target, write
-    from dsrd.synthetic.drawing import synth as drawn
+    from dsrd.synthetic.drawing import synth as draw
     from dsrd.synthetic.settings import SynthConfig
 
-    law = overridden(SynthConfig(), options.settings(set_))
+    law = overridden(SynthConfig(), options.key_values(set_))
     check_target(out)
     with Reporter() as progress:
         progress(f"drawing {law.events:,} events", 0, 0)
-        dataset = drawn(law)
+        dataset = draw(law)
         progress(f"writing {out.name}", 0, 0)
         notes = write(dataset, out)
     settings = " ".join(f"{field.name}={getattr(law, field.name)}" for field in fields(law))
-    _written(out, len(dataset.events), (*notes, f"drawn with {settings}"), json)
+    _print_written(out, len(dataset.events), (*notes, f"drawn with {settings}"), json)
 
 
 def _read(name: str, config: DataConfig, data_dir: Path | None, progress: Progress) -> Dataset:
@@ -258,9 +268,9 @@ def _read(name: str, config: DataConfig, data_dir: Path | None, progress: Progre
     return load_with(name, config, data_dir=data_dir)
 
 
-def _written(out: Path, events: int, notes: tuple[str, ...], json: bool) -> None:
+def _print_written(out: Path, events: int, notes: tuple[str, ...], json: bool) -> None:
     if json:
-        show.as_json({"path": str(out), "events": events, "notes": list(notes)})
+        output.as_json({"path": str(out), "events": events, "notes": list(notes)})
     else:
-        show.line(f"{out}: {events:,} events")
-        show.note(*notes)
+        output.line(f"{out}: {events:,} events")
+        output.note(*notes)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dsrd.cli import options, show
+from dsrd.cli import options, output
 from dsrd.cli.predict import At
 from dsrd.files import require_writable
 from dsrd.reporter import Reporter
@@ -22,7 +22,7 @@ def embed(
     folder: options.RunPath,
     out: Annotated[
         Path,
-        typer.Option("--out", "-o", metavar="FILE", help="To write: .parquet or .npy.", show_default=False),
+        typer.Option("--out", "-o", metavar="FILE", help="File to write: .parquet or .npy.", show_default=False),
     ],
     time: At = None,
     dataset: options.SameData = None,
@@ -30,12 +30,12 @@ def embed(
     data_dir: options.DataDir = None,
     threads: options.Threads = 0,
 ) -> None:
-    """Write one vector per node, as of a time.
+    """Write the embedding of every node at a time.
 
-    Each vector is made from what came before that time. A .parquet file has a column node, with the names of the
-    stream, and e0, e1, ...; a .npy file has a row per node id, row 0 being nobody.
+    Embeddings are computed from the events before that time. A .parquet file has the columns node (the name), e0,
+    e1, ...; a .npy file has one row per node id, and row 0 is padding.
     """
-    from dsrd.cli.vectors import check_target, write
+    from dsrd.cli.vector_files import check_target, write
     from dsrd.estimator.link_predictor import open_run
 
     options.use_threads(threads)
@@ -47,6 +47,6 @@ def embed(
         report(f"writing {out.name}", 0, 0)
         write(out, vectors, model.nodes)
     if json:
-        show.as_json({"nodes": len(vectors), "dim": vectors.shape[1], "out": str(out)})
+        output.as_json({"nodes": len(vectors), "dim": vectors.shape[1], "out": str(out)})
     else:
-        show.note(f"{out}: {len(vectors):,} nodes, {vectors.shape[1]} numbers each")
+        output.note(f"{out}: {len(vectors):,} nodes, {vectors.shape[1]} numbers each")

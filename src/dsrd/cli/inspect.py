@@ -5,52 +5,54 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from dsrd.cli import options, show
+from dsrd.cli import options, output
 
 EXAMPLES = options.examples("dsrd inspect runs/first", "dsrd inspect runs/first --json")
 CURVE = {"epoch": "epoch", "loss": "loss", "val_ap": "val AP", "val_auc": "val AUC", "seconds": "seconds"}
 
 
 def inspect(folder: options.RunPath, json: options.Json = False) -> None:
-    """Show what a run has learned: constants, sizes, curve.
+    """Show what a run has learned, its sizes and its curve.
 
-    The constants are those of the best epoch so far, in words and numbers a person can read; times are in the
-    stream's clock. Also works while the run is still training.
+    Shows the learned constants of the best epoch so far, the size of the state, and the learning curve. Times are
+    in the unit of the data. Also works while the run is training.
     """
-    found = _inspected(folder)
+    summary = _summary(folder)
     if json:
-        show.as_json(found)
+        output.as_json(summary)
         return
     sizes = ("model", "preset", "dataset", "events", "parameters", "heads", "epochs", "best_epoch", "complete")
-    show.figures(found["run"], {key: found[key] for key in sizes})
-    if found["learned"]:
-        show.figures("learned", _readable(found["learned"]))
-    if found["state"]["fields"]:
-        rows = [[name, _shape(each["shape"]), each["bytes"]] for name, each in found["state"]["fields"].items()]
-        show.table("state after training", ["field", "shape", "bytes"], [*rows, ["", "", found["state"]["bytes"]]])
-    show.table("learning curve", [*CURVE.values(), ""], [_point(line, found) for line in found["curve"]])
+    output.figures(summary["run"], {key: summary[key] for key in sizes})
+    if summary["learned"]:
+        output.figures("learned", _readable(summary["learned"]))
+    if summary["state"]["fields"]:
+        rows = [[name, _shape(each["shape"]), each["bytes"]] for name, each in summary["state"]["fields"].items()]
+        output.table(
+            "state after training", ["field", "shape", "bytes"], [*rows, ["", "", summary["state"]["bytes"]]]
+        )
+    output.table("learning curve", [*CURVE.values(), ""], [_point(line, summary) for line in summary["curve"]])
 
 
-def _inspected(folder: Path) -> dict[str, Any]:
+def _summary(folder: Path) -> dict[str, Any]:
     from dsrd.train import checkpoint
     from dsrd.train.run_folder import RunFolder
 
-    there = RunFolder(folder)
-    run = there.config()
-    model, progressed = there.load_model(run), there.progressed()
-    state = checkpoint.load(there.best, only=("state",))[0].get("state", {})
+    run_folder = RunFolder(folder)
+    run = run_folder.config()
+    model, progressed = run_folder.load_model(run), run_folder.progressed()
+    state = checkpoint.load(run_folder.best, only=("state",))[0].get("state", {})
     fields = {name: {"shape": list(value.shape), "bytes": value.nbytes} for name, value in state.items()}
     return {
         "run": str(folder),
         "model": run.model,
         "preset": run.preset,
         "dataset": run.dataset,
-        "events": there.num_events() if there.has_history else None,
+        "events": run_folder.num_events() if run_folder.has_history else None,
         "parameters": model.num_parameters,
         "heads": list(model.heads),
         "epochs": progressed.epoch,
         "best_epoch": progressed.best_epoch,
-        "complete": there.record.exists(),
+        "complete": run_folder.record.exists(),
         "learned": model.learned(),
         "state": {"bytes": sum(each["bytes"] for each in fields.values()), "fields": fields},
         "curve": progressed.history,
@@ -58,7 +60,7 @@ def _inspected(folder: Path) -> dict[str, Any]:
 
 
 def _readable(learned: Any) -> Any:
-    """Numbers cut to what a table has room for."""
+    """Numbers with four digits, so that they fit in a table."""
     if isinstance(learned, dict):
         return {key: _readable(value) for key, value in learned.items()}
     if isinstance(learned, list):
@@ -70,7 +72,7 @@ def _shape(shape: list[int]) -> str:
     return " x ".join(f"{size:,}" for size in shape)
 
 
-def _point(line: dict[str, Any], found: dict[str, Any]) -> list[Any]:
-    values = [line.get(key) for key in CURVE]
-    values[1] = None if values[1] is None else f"{values[1]:.4f}"
-    return [*values, "best" if line.get("epoch") == found["best_epoch"] else ""]
+def _point(line: dict[str, Any], summary: dict[str, Any]) -> list[Any]:
+    cells = [line.get(key) for key in CURVE]
+    cells[1] = None if cells[1] is None else f"{cells[1]:.4f}"
+    return [*cells, "best" if line.get("epoch") == summary["best_epoch"] else ""]

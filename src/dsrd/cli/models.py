@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsrd.cli import options, show
-from dsrd.cli.fields import choices, comments
+from dsrd.cli import options
+from dsrd.cli import output as show
+from dsrd.cli.settings_help import choices, comments
 
 if TYPE_CHECKING:  # importing a model takes a second that `--help` should not
     from dsrd.models import Preset, TemporalModel

@@ -1,4 +1,4 @@
-"""Options that several commands share, worded once."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -18,87 +18,132 @@ RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a traine
 SameData = Annotated[
     str | None,
     typer.Option(
-        "--dataset", "-d", metavar="DATA", help="The stream, for a run without its events.", show_default=False
+        "--dataset",
+        "-d",
+        metavar="DATA",
+        help="The data of the run, if its folder has no events.",
+        show_default=False,
     ),
 ]
 Head = Annotated[
     str | None,
-    typer.Option("--head", metavar="NAME", help="Which question.", show_default="the model's first"),
+    typer.Option(
+        "--head",
+        metavar="NAME",
+        help="Which head of the model answers; see `dsrd inspect`.",
+        show_default="its first",
+    ),
 ]
 OutFile = Annotated[
     Path | None,
-    typer.Option("--out", "-o", metavar="FILE", help="CSV to write.", show_default="standard output"),
+    typer.Option("--out", "-o", metavar="FILE", help="CSV file to write.", show_default="standard output"),
 ]
 DatasetName = Annotated[
     str,
     typer.Option(
-        "--dataset", "-d", metavar="DATA", help="Name, path, or synth:events=5000,...", show_default=False
+        "--dataset",
+        "-d",
+        metavar="DATA",
+        help="A file, a benchmark data set, or synth:events=5000.",
+        show_default=False,
     ),
 ]
 ModelName = Annotated[
     str | None,
-    typer.Option("--model", "-m", metavar="MODEL", help="From `dsrd models`.", show_default="marked there"),
+    typer.Option(
+        "--model", "-m", metavar="MODEL", help="A name from `dsrd models`.", show_default="the one marked there"
+    ),
 ]
 Protocol = Annotated[
     str | None,
-    typer.Option("--protocol", metavar="NAME", help="dyglib or strict.", show_default="by data set"),
+    typer.Option(
+        "--protocol",
+        metavar="NAME",
+        help="dyglib (as published) or strict (no leaks).",
+        show_default="dyglib for benchmarks, else strict",
+    ),
 ]
-Preset = Annotated[str, typer.Option("--preset", metavar="NAME", help="published, default, its own.")]
-Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Of weights, dropout, negatives.")]
+Preset = Annotated[
+    str, typer.Option("--preset", metavar="NAME", help="Settings: published, default, or a preset of the model.")
+]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of weights, dropout and negatives.")]
 DataDir = Annotated[
     Path | None,
-    typer.Option("--data-dir", metavar="DIR", help="Data sets by name.", show_default="$DSRD_DATA"),
+    typer.Option("--data-dir", metavar="DIR", help="Folder with benchmark data sets.", show_default="$DSRD_DATA"),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, on the last line.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, on the last line.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="KEY=VALUE", help="train.epochs=5, model.dropout=0.2 (repeatable).", show_default=False
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change a setting: train.epochs=5, model.dropout=0.2 (repeatable).",
+        show_default=False,
     ),
 ]
-Threads = Annotated[int, typer.Option("--threads", metavar="N", help="CPU threads; 0: torch decides.")]
+Threads = Annotated[int, typer.Option("--threads", metavar="N", help="Number of CPU threads; 0: torch decides.")]
 Results = Annotated[
     str,
-    typer.Option("--results", metavar="FILE", help="Gets the record, or none.", show_default="beside RUN"),
+    typer.Option(
+        "--results",
+        metavar="FILE",
+        help="JSONL file to append the results to, or none.",
+        show_default="results.jsonl next to RUN",
+    ),
 ]
 Source = Annotated[
-    str | None, typer.Option("--source", metavar="COLUMN", help="Who acted.", show_default="source")
+    str | None,
+    typer.Option("--source", metavar="COLUMN", help="Column with the node that acts.", show_default="source"),
 ]
 Target = Annotated[
-    str | None, typer.Option("--target", metavar="COLUMN", help="Whom it concerned.", show_default="target")
+    str | None,
+    typer.Option("--target", metavar="COLUMN", help="Column with the node it acts on.", show_default="target"),
 ]
 Time = Annotated[
-    str | None, typer.Option("--time", metavar="COLUMN", help="When: numbers, ISO dates.", show_default="time")
+    str | None,
+    typer.Option(
+        "--time", metavar="COLUMN", help="Column with the time: numbers or ISO dates.", show_default="time"
+    ),
 ]
 Features = Annotated[
     list[str] | None,
     typer.Option(
-        "--features", metavar="COLUMN", help="Features: a name or 'f_*' (repeatable).", show_default=False
+        "--features",
+        metavar="COLUMN",
+        help="Column with an edge feature, or a pattern such as 'f_*' (repeatable).",
+        show_default=False,
     ),
 ]
 TimeFormat = Annotated[
     str | None,
-    typer.Option("--time-format", metavar="FORMAT", help="Of dates: %d/%m/%Y %H:%M", show_default="ISO"),
+    typer.Option(
+        "--time-format", metavar="FORMAT", help="Format of the dates, such as %d/%m/%Y %H:%M", show_default="ISO"
+    ),
 ]
 Label = Annotated[
-    str | None, typer.Option("--label", metavar="COLUMN", help="Labels of the events.", show_default=False)
+    str | None,
+    typer.Option("--label", metavar="COLUMN", help="Column with a label of each event.", show_default=False),
 ]
 Format = Annotated[
     str | None,
-    typer.Option("--format", metavar="NAME", help="csv parquet dyglib dyglib-raw", show_default="auto"),
+    typer.Option(
+        "--format", metavar="NAME", help="File format: csv, parquet, dyglib or dyglib-raw.", show_default="auto"
+    ),
 ]
 Bipartite = Annotated[
     bool | None,
-    typer.Option("--bipartite/--one-mode", help="Two kinds of nodes, or one.", show_default="auto"),
+    typer.Option(
+        "--bipartite/--one-mode", help="Sources and targets are two kinds of nodes, or one.", show_default="auto"
+    ),
 ]
 
 
 def examples(*commands: str) -> str:
-    """The end of a command's help: what to type."""
+    """Example commands, printed at the end of a command's help."""
     return "\b\nExamples:\n" + "\n".join(f"  {command}" for command in commands)
 
 
-_READING: dict[str, Any] = {
+_DATA_OPTIONS: dict[str, Any] = {
     "source": Source,
     "target": Target,
     "time": Time,
@@ -111,46 +156,48 @@ _READING: dict[str, Any] = {
 
 
 def reads_data(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command that takes `data: DataConfig` the options that describe a file of one's own, at its end."""
-    own = inspect.signature(command, eval_str=True)
-    kept = [parameter for parameter in own.parameters.values() if parameter.name != "data"]
+    """Add the options that describe columns to a command that has a parameter `data: DataConfig`."""
+    signature = inspect.signature(command, eval_str=True)
+    kept = [parameter for parameter in signature.parameters.values() if parameter.name != "data"]
     keyword = inspect.Parameter.KEYWORD_ONLY
-    added = [inspect.Parameter(name, keyword, default=None, annotation=kind) for name, kind in _READING.items()]
+    added = [
+        inspect.Parameter(name, keyword, default=None, annotation=option) for name, option in _DATA_OPTIONS.items()
+    ]
 
     @wraps(command)
-    def wrapped(**given: Any) -> None:
-        reading = {name: given.pop(name) for name in _READING}
-        chosen = {name: value for name, value in reading.items() if value is not None}
-        command(**given, data=overridden(DataConfig(), chosen))
+    def wrapped(**arguments: Any) -> None:
+        columns = {name: arguments.pop(name) for name in _DATA_OPTIONS}
+        chosen = {name: value for name, value in columns.items() if value is not None}
+        command(**arguments, data=overridden(DataConfig(), chosen))
 
-    wrapped.__signature__ = own.replace(parameters=[*kept, *added])  # type: ignore[attr-defined]
-    wrapped.__annotations__ = {each.name: each.annotation for each in (*kept, *added)}
+    wrapped.__signature__ = signature.replace(parameters=[*kept, *added])  # type: ignore[attr-defined]
+    wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in (*kept, *added)}
     return wrapped
 
 
-def settings(given: list[str] | None) -> dict[str, str]:
-    """`key=value` words as a mapping."""
-    found: dict[str, str] = {}
-    for word in given or ():
+def key_values(words: list[str] | None) -> dict[str, str]:
+    """The words `key=value` of --set as a mapping."""
+    pairs: dict[str, str] = {}
+    for word in words or ():
         key, equals, value = word.partition("=")
         if not equals or not key.strip():
             raise DsrdError(f"--set {word}: expected key=value, for example --set train.epochs=5")
-        if key.strip() in found:
+        if key.strip() in pairs:
             raise DsrdError(f"--set {key.strip()}: given twice; keep one")
-        found[key.strip()] = value.strip()
-    return found
+        pairs[key.strip()] = value.strip()
+    return pairs
 
 
-def keywords(given: dict[str, Any], model: str) -> dict[str, Any]:
-    """Settings `part.name` as the estimator takes them; a key that nothing has is an error."""
+def estimator_settings(settings: dict[str, Any], model: str) -> dict[str, Any]:
+    """Settings `part.name` as keyword arguments `part__name` of the estimator; unknown ones are refused."""
     from dsrd.models import model_class
 
-    own = (f"model.{entry.name}" for entry in fields(model_class(model).Config))
-    known = [*RunConfig(dataset="", model=model).keys(), *own]
-    for key in given:
+    of_model = (f"model.{entry.name}" for entry in fields(model_class(model).Config))
+    known = [*RunConfig(dataset="", model=model).keys(), *of_model]
+    for key in settings:
         if key not in known:
             raise unknown("setting", key, known)
-    return {key.replace(".", "__", 1): value for key, value in given.items()}
+    return {key.replace(".", "__", 1): value for key, value in settings.items()}
 
 
 def use_threads(count: int) -> None:

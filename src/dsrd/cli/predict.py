@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsrd.cli import options, show
+from dsrd.cli import options, output
 from dsrd.errors import DsrdError
 from dsrd.files import require_writable, write_text
 from dsrd.reporter import Reporter
@@ -23,7 +23,9 @@ TOP = 10
 
 At = Annotated[
     str | None,
-    typer.Option("--time", metavar="T", help="A number or a date.", show_default="after the last event"),
+    typer.Option(
+        "--time", metavar="T", help="A time in the data's unit, or a date.", show_default="after the last event"
+    ),
 ]
 
 
@@ -31,33 +33,42 @@ def predict(
     folder: options.RunPath,
     pairs: Annotated[
         Path | None,
-        typer.Option("--pairs", metavar="FILE", help="CSV or Parquet: one pair a row.", show_default=False),
+        typer.Option(
+            "--pairs", metavar="FILE", help="CSV or Parquet file with one pair per row.", show_default=False
+        ),
     ] = None,
     node: Annotated[
         list[str] | None,
         typer.Option(
-            "--node", metavar="NAME", help="Instead: whom will it meet? (repeatable)", show_default=False
+            "--node",
+            metavar="NAME",
+            help="Rank the partners of this node instead (repeatable).",
+            show_default=False,
         ),
     ] = None,
     top: Annotated[
-        int | None, typer.Option("--top", metavar="K", help="Partners of each node.", show_default=str(TOP))
+        int | None,
+        typer.Option("--top", metavar="K", help="Number of partners of each node.", show_default=str(TOP)),
     ] = None,
     time: At = None,
     head: options.Head = None,
-    strict_names: Annotated[bool, typer.Option("--strict-names", help="Refuse names never seen.")] = False,
+    strict_names: Annotated[
+        bool, typer.Option("--strict-names", help="Refuse names that the run does not know.")
+    ] = False,
     out: options.OutFile = None,
     dataset: options.SameData = None,
     json: options.Json = False,
     data_dir: options.DataDir = None,
     threads: options.Threads = 0,
 ) -> None:
-    """Score pairs, or find nodes' likeliest partners.
+    """Score pairs of nodes, or rank the likeliest partners of a node.
 
-    Each pair is scored at its time, from everything the run knows before that time; without a time column and
-    without --time, at the moment after the last event. The columns of the file are called as in the stream; they
-    come back with `probability` (that the source turns to this target rather than to a random one) and `known`
-    (both names have been seen before). With --node, all who were a target by then are scored and the likeliest
-    are given.
+    With --pairs, each row of the file is scored at its time, from all events before that time. Rows without a time
+    are scored at --time, or just after the last event. Columns have the same names as in the training data. The
+    output adds `probability` (that the source chooses this target rather than a random one) and `known` (both
+    nodes have occurred before).
+
+    With --node, all nodes that have been a target before are scored, and the best are listed.
     """
     from dsrd.estimator.link_predictor import open_run
 
@@ -68,30 +79,30 @@ def predict(
     with Reporter() as report:
         model = open_run(folder, dataset, data_dir=data_dir)
         if pairs is not None:
-            found = model.predict(pairs, time, head=head, strict_names=strict_names, progress=report)
+            table = model.predict(pairs, time, head=head, strict_names=strict_names, progress=report)
         else:
             k = TOP if top is None else top
-            found = model.partners(node, k, time, head=head, strict_names=strict_names, progress=report)
-    give(found, "predictions", out, json)
+            table = model.partners(node, k, time, head=head, strict_names=strict_names, progress=report)
+    write_table(table, "predictions", out, json)
 
 
 def _check(pairs: Path | None, node: list[str] | None, top: int | None) -> None:
     if (pairs is None) == (not node):
-        raise DsrdError("predict needs either --pairs or --node, and not both; see `dsrd predict --help`")
+        raise DsrdError("give either --pairs or --node; see `dsrd predict --help`")
     if pairs is not None and top is not None:
-        raise DsrdError("--top goes with --node; leave it out")
+        raise DsrdError("--top is only for --node; leave it out")
     if top is not None and top < 1:
         raise DsrdError(f"--top {top}: give 1 or more")
 
 
-def give(found: Table, what: str, out: Path | None, json: bool) -> None:
-    """Write a table as CSV, or print it; with --json as one object."""
+def write_table(table: Table, key: str, out: Path | None, json: bool) -> None:
+    """Write a table to a CSV file, or print it: as CSV, or as a JSON object with the rows under `key`."""
     if out is not None:
-        write_text(out, found.to_csv())
+        write_text(out, table.to_csv())
     if json:
-        answer: dict[str, Any] = {"rows": len(found)}
-        show.as_json(answer | ({what: list(found)} if out is None else {"out": str(out)}))
+        summary: dict[str, Any] = {"rows": len(table)}
+        output.as_json(summary | ({key: list(table)} if out is None else {"out": str(out)}))
     elif out is None:
-        print(found.to_csv(), end="")
+        print(table.to_csv(), end="")
     else:
-        show.note(f"{out}: {len(found):,} rows")
+        output.note(f"{out}: {len(table):,} rows")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsrd.cli import options, show
+from dsrd.cli import options, output
 from dsrd.config import DataConfig, RunConfig, overridden
 from dsrd.errors import DsrdError
 from dsrd.files import require_writable
@@ -31,10 +31,11 @@ EVALUATE_EXAMPLES = options.examples(
 )
 
 Out = Annotated[
-    Path | None, typer.Option("--out", "-o", metavar="RUN", help="Folder of the run.", show_default="runs/...")
+    Path | None,
+    typer.Option("--out", "-o", metavar="RUN", help="Folder to write the run to.", show_default="runs/..."),
 ]
-Final = Annotated[bool, typer.Option("--final", help="Then train on all events, for use.")]
-NoHistory = Annotated[bool, typer.Option("--no-history", help="Do not keep the events.")]
+Final = Annotated[bool, typer.Option("--final", help="Afterwards train again on all events, for production.")]
+NoHistory = Annotated[bool, typer.Option("--no-history", help="Do not store the events in the run folder.")]
 Run = Annotated[
     Path | None,
     typer.Argument(metavar="RUN", help="Folder of a trained or saved run.", show_default=False),
@@ -42,46 +43,73 @@ Run = Annotated[
 Untrained = Annotated[
     str | None,
     typer.Option(
-        "--model", "-m", metavar="MODEL", help="Instead: a model that learns nothing.", show_default=False
+        "--model",
+        "-m",
+        metavar="MODEL",
+        help="Measure this model, which needs no training, instead of a run.",
+        show_default=False,
     ),
 ]
 OtherData = Annotated[
-    str | None, typer.Option("--dataset", "-d", metavar="DATA", help="As for train.", show_default="as trained")
+    str | None,
+    typer.Option(
+        "--dataset", "-d", metavar="DATA", help="The data, as for `dsrd train`.", show_default="the run's"
+    ),
 ]
 OtherProtocol = Annotated[
     str | None,
-    typer.Option("--protocol", metavar="NAME", help="dyglib or strict.", show_default="as trained"),
+    typer.Option(
+        "--protocol", metavar="NAME", help="dyglib (as published) or strict (no leaks).", show_default="the run's"
+    ),
 ]
 Later = Annotated[
     Path | None,
-    typer.Option("--events", metavar="FILE", help="Measure on these, which follow.", show_default=False),
+    typer.Option(
+        "--events",
+        metavar="FILE",
+        help="Measure on the new events in FILE, not on the test events.",
+        show_default=False,
+    ),
 ]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="evaluate.order=fast, ... (repeatable).", show_default=False),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change a setting: evaluate.order=fast, ... (repeatable).",
+        show_default=False,
+    ),
 ]
 Negatives = Annotated[
     str | None,
-    typer.Option("--negatives", metavar="KINDS", help="random,historical,inductive", show_default="all"),
+    typer.Option(
+        "--negatives", metavar="KINDS", help="Kinds of negatives: random,historical,inductive", show_default="all"
+    ),
 ]
 BatchSize = Annotated[
     int | None, typer.Option("--batch-size", metavar="N", help="Events scored at once.", show_default="200")
 ]
 Candidates = Annotated[
-    int | None, typer.Option("--candidates", metavar="N", help="Rank among N targets: MRR.", show_default="0")
+    int | None,
+    typer.Option(
+        "--candidates",
+        metavar="N",
+        help="Also rank each target among N negatives (MRR, Hits@k).",
+        show_default="0",
+    ),
 ]
 Order = Annotated[
     str | None,
     typer.Option(
         "--order",
         metavar="NAME",
-        help="Draw as py37, py38 or fast.",
-        show_default="by data",
+        help="How negatives are drawn: py37 (as published), py38 or fast.",
+        show_default="the run's",
     ),
 ]
 Head = Annotated[
     str | None,
-    typer.Option("--head", metavar="NAME", help="Ask this question only.", show_default="all"),
+    typer.Option("--head", metavar="NAME", help="Measure only this head of the model.", show_default="all"),
 ]
 
 
@@ -103,35 +131,37 @@ def train(
     *,
     data: DataConfig,
 ) -> None:
-    """Train a model, then measure it on the test events.
+    """Train a model and measure it on the test events.
 
-    The weights that do best on the validation events are kept and measured on the test events that follow them,
-    beside rules that learn nothing. The folder of the run holds all it takes to use it anywhere, the events
-    included. A run that was interrupted goes on, to the same weights, when the same command is given again; with
-    more train.epochs, train.patience or train.minutes, or with --final, a complete one trains on.
+    The events are split by time. The weights of the epoch with the best validation score are measured on the test
+    events, next to simple rules that learn nothing. The run folder contains everything that is needed to use the
+    model elsewhere, also the events.
+
+    The same command again continues an interrupted run and ends with the same weights. A complete run is trained
+    further with a higher train.epochs, train.patience or train.minutes, or with --final.
     """
     from dsrd.data.read import load_with
 
     options.use_threads(threads)
-    given = options.settings(set_)
-    estimator = _estimator(model, given, preset=preset, protocol=protocol, seed=seed)
-    reading = {key.removeprefix("data."): value for key, value in given.items() if key.startswith("data.")}
+    settings = options.key_values(set_)
+    estimator = _estimator(model, settings, preset=preset, protocol=protocol, seed=seed)
+    columns = {key.removeprefix("data."): value for key, value in settings.items() if key.startswith("data.")}
     with Reporter() as report:
         report(f"reading {Path(dataset).name}", 0, 0)
-        stream = load_with(dataset, overridden(data, reading, prefix="data."), data_dir=data_dir)
+        stream = load_with(dataset, overridden(data, columns, prefix="data."), data_dir=data_dir)
         run = estimator.run_for(stream, final=final or None)
         folder = out or RUNS / _name(run)
         file = _results_file(results, folder.parent)
-        report.note(*_how_far(folder, run))
+        report.note(*_resume_note(folder, run))
         estimator.fit(stream, folder=folder, final=final or None, history=not no_history, progress=report)
-        found = estimator.evaluate(progress=report)
+        evaluated = estimator.evaluate(progress=report)
         if no_history:
             from dsrd.estimator.fitted import NO_HISTORY
 
             report.note(f"{folder}: {NO_HISTORY}")
-    _finish(found, file, json)
-    timing = found.record["timing"]
-    show.note(f"run: {folder} (best epoch: {timing['best_epoch']} of {timing['epochs']})")
+    _finish(evaluated, file, json)
+    timing = evaluated.record["timing"]
+    output.note(f"run: {folder} (best epoch: {timing['best_epoch']} of {timing['epochs']})")
 
 
 @options.reads_data
@@ -154,42 +184,41 @@ def evaluate(
     *,
     data: DataConfig,
 ) -> None:
-    """Measure a trained run, or a model that learns nothing.
+    """Measure a trained run, or a model that needs no training.
 
-    Both are measured on the test events of their stream, or a run on --events that follow all it knows. Under the
-    protocol strict no score knows anything of its time or later.
+    Measures on the test events of the data, or a run on --events that follow all events it knows. Under the
+    protocol strict a score uses only events before its own time.
     """
     options.use_threads(threads)
-    given: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "evaluate.negatives": negatives,
         "evaluate.batch_size": batch_size,
         "evaluate.candidates": candidates,
         "evaluate.order": order,
     }
-    given = {key: value for key, value in given.items() if value is not None} | options.settings(set_)
+    settings = {key: value for key, value in settings.items() if value is not None} | options.key_values(set_)
     file = _results_file(results, RUNS if folder is None else folder.parent)
     with Reporter() as report:
         if folder is None:
-            found = _untrained(model, dataset, events, protocol, head, data, data_dir, given, report)
+            evaluated = _untrained(model, dataset, events, protocol, head, data, data_dir, settings, report)
         else:
             from dsrd.estimator.link_predictor import open_run
 
             _check_stored(folder, model, data)
             opened = open_run(folder, dataset, data_dir=data_dir)
-            found = opened.evaluate(
-                events, protocol=protocol, head=head, progress=report, **options.keywords(given, opened.run.model)
-            )
-    _finish(found, file, json)
+            changes = options.estimator_settings(settings, opened.run.model)
+            evaluated = opened.evaluate(events, protocol=protocol, head=head, progress=report, **changes)
+    _finish(evaluated, file, json)
 
 
-def _estimator(model: str | None, given: dict[str, str], **named: Any) -> LinkPredictor:
+def _estimator(model: str | None, settings: dict[str, str], **arguments: Any) -> LinkPredictor:
     from dsrd.estimator.link_predictor import LinkPredictor
     from dsrd.models import DEFAULT
 
-    settings = options.keywords(given, model or DEFAULT)
-    named |= {key: settings.pop(key) for key in ("preset", "seed") if key in settings}
-    own = {key: value for key, value in settings.items() if not key.startswith("data__")}
-    return LinkPredictor(model or DEFAULT, **named, **own)
+    keywords = options.estimator_settings(settings, model or DEFAULT)
+    arguments |= {key: keywords.pop(key) for key in ("preset", "seed") if key in keywords}
+    keywords = {key: value for key, value in keywords.items() if not key.startswith("data__")}
+    return LinkPredictor(model or DEFAULT, **arguments, **keywords)
 
 
 def _untrained(
@@ -200,7 +229,7 @@ def _untrained(
     head: str | None,
     data: DataConfig,
     data_dir: Path | None,
-    given: dict[str, Any],
+    settings: dict[str, Any],
     report: Reporter,
 ) -> Results:
     from dsrd.data.read import load_with
@@ -209,60 +238,60 @@ def _untrained(
     if model is None or dataset is None:
         raise DsrdError("evaluate needs a run folder, or --model and --dataset; see `dsrd evaluate --help`")
     if events is not None:
-        raise DsrdError("--events goes with a run folder; give one, or leave --events out")
+        raise DsrdError("--events is only for a run folder; give one, or leave --events out")
     if not model_class(model).card.rule:
         raise DsrdError(
             f"{model} has weights to learn; run `dsrd train --model {model} --dataset {dataset}` first"
         )
-    estimator = _estimator(model, given, protocol=protocol)
+    estimator = _estimator(model, settings, protocol=protocol)
     report(f"reading {Path(dataset).name}", 0, 0)
     stream = load_with(dataset, data, data_dir=data_dir)
     return estimator.fit(stream, progress=report).evaluate(head=head, progress=report)
 
 
 def _check_stored(folder: Path, model: str | None, data: DataConfig) -> None:
-    """Options that a trained run does not take."""
+    """Refuse options that contradict a trained run."""
     from dsrd.train.run_folder import RunFolder
 
     stored = RunFolder(folder).config()
     if model not in (None, stored.model):
         raise DsrdError(f"{folder}: holds a {stored.model}, not a {model}; leave --model out")
     if data not in (DataConfig(), stored.data):
-        raise DsrdError(f"{folder}: remembers how its data are read; leave the options on columns out")
+        raise DsrdError(f"{folder}: the run stores how its data are read; leave the column options out")
 
 
 def _name(run: RunConfig) -> str:
-    """Of a run folder: readable, and another one for every other run."""
+    """The name of a run folder: readable, and different for different runs."""
     data = re.sub(r"[^A-Za-z0-9_]+", "-", run.dataset).strip("-")
     return f"{data}-{run.model}-{run.seed}-{run.digest[:6]}"
 
 
-def _how_far(folder: Path, run: RunConfig) -> list[str]:
+def _resume_note(folder: Path, run: RunConfig) -> list[str]:
     from dsrd.train.run_folder import RunFolder
 
-    there = RunFolder(folder)
-    if there.last.exists() and (not there.record.exists() or there.extended_by(run)):
-        return [f"{folder}: goes on after epoch {there.progressed().epoch}"]
+    run_folder = RunFolder(folder)
+    if run_folder.last.exists() and (not run_folder.record.exists() or run_folder.extended_by(run)):
+        return [f"{folder}: continues after epoch {run_folder.progressed().epoch}"]
     return []
 
 
-def _results_file(given: str, folder: Path) -> Path | None:
-    """Where the record goes; that it can be written there is made sure of before the work."""
-    if given == NO_FILE:
+def _results_file(option: str, folder: Path) -> Path | None:
+    """The file that gets the record; checked before the work, not after it."""
+    if option == NO_FILE:
         return None
-    file = Path(given) if given else folder / "results.jsonl"
+    file = Path(option) if option else folder / "results.jsonl"
     require_writable(file)
     return file
 
 
-def _finish(found: Results, file: Path | None, json: bool) -> None:
+def _finish(results: Results, file: Path | None, json: bool) -> None:
     from dsrd.experiments import records
 
     if file is not None:
-        records.append(file, found.record)
+        records.append(file, results.record)
     if json:
-        show.as_json(found.record)
+        output.as_json(results.record)
         return
-    show.results(found.title, found.rows)
-    for remark in found.remarks:
-        show.line(remark)
+    output.results(results.title, results.rows)
+    for remark in results.remarks:
+        output.line(remark)

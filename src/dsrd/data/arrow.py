@@ -1,6 +1,6 @@
 """A data set as two Arrow files.
 
-`events.arrow`: row = event id, row 0 is padding. `nodes.arrow`: row = node id, row 0 is nobody.
+`events.arrow`: row = event id. `nodes.arrow`: row = node id. Row 0 is padding in both.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from dsrd.synthetic.settings import SynthConfig
 
 EVENTS, NODES = "events.arrow", "nodes.arrow"
 DAMAGED = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, DsrdError)
-"""What `read_dataset` raises for files that are missing, cut or not ours."""
+"""What `read_dataset` raises for files that are missing, truncated or of another program."""
 
 
 def write_dataset(dataset: Dataset, folder: Path, compressed: bool = False) -> None:
-    """Write both files into a folder that is there, each under a temporary name first; the events last.
+    """Write both files into an existing folder, each under a temporary name first; the events last.
 
-    Compressed files are several times smaller and cannot be mapped.
+    Compressed files are several times smaller, but cannot be memory-mapped.
     """
     _write(folder / NODES, _node_columns(dataset), {}, compressed)
     _write(folder / EVENTS, _event_columns(dataset), _metadata(dataset), compressed)
@@ -43,37 +43,39 @@ def is_dataset(folder: Path) -> bool:
 
 
 def held_extent(folder: Path) -> tuple[int, int, str]:
-    """(events, nodes, digest) of what a folder holds, told without reading it."""
+    """(number of events, number of nodes, digest) of the data set in a folder; its columns are not read."""
     with closing(pa.memory_map(str(folder / EVENTS), "r")) as file:
-        known = json.loads(pa.ipc.open_file(file).schema.metadata[b"dsrd"])
-    return known["num_events"], known["num_nodes"], known["digest"]
+        metadata = json.loads(pa.ipc.open_file(file).schema.metadata[b"dsrd"])
+    return metadata["num_events"], metadata["num_nodes"], metadata["digest"]
 
 
 def read_dataset(folder: Path, mapped: bool) -> Dataset:
-    """What `write_dataset` wrote. Mapped: nothing is copied, so the tensors must not be written to, and the files
-    not replaced while they are in use (Windows refuses it). Not mapped: all of it in memory.
+    """Read what `write_dataset` wrote.
+
+    `mapped`: memory-map the files and copy nothing. The tensors must then not be written to, nor the files
+    replaced while they are in use (Windows refuses that). Otherwise everything is read into memory.
     """
-    events, about = _read(folder / EVENTS, mapped)
+    events, schema_metadata = _read(folder / EVENTS, mapped)
     nodes, _ = _read(folder / NODES, mapped)
-    known = json.loads(about[b"dsrd"])
-    if (events.num_rows, nodes.num_rows) != (known["num_events"] + 1, known["num_nodes"]):
+    metadata = json.loads(schema_metadata[b"dsrd"])
+    if (events.num_rows, nodes.num_rows) != (metadata["num_events"] + 1, metadata["num_nodes"]):
         raise ValueError("row counts differ from what was written")
     src, dst, time = (as_tensor(_flat(events[name]))[1:] for name in ("src", "dst", "time"))
     return Dataset(
-        name=known["name"],
+        name=metadata["name"],
         events=Events(src, dst, time, as_tensor(np.arange(1, events.num_rows))),
         edge_x=_matrix(events, "edge_x"),
         node_x=_matrix(nodes, "node_x"),
         label=as_tensor(_flat(events["label"]))[1:] if "label" in events.schema.names else None,
-        names=_names(nodes) if known["named"] else None,
-        bipartite=known["bipartite"],
-        digest=known["digest"],
-        notes=tuple(known["notes"]),
-        columns=overridden(DataConfig(), known["columns"], prefix="data."),
-        features=tuple(known["features"]),
-        dates=known["dates"],
-        catalogued=known["catalogued"],
-        law=_law(known["law"]),
+        names=_names(nodes) if metadata["named"] else None,
+        bipartite=metadata["bipartite"],
+        digest=metadata["digest"],
+        notes=tuple(metadata["notes"]),
+        columns=overridden(DataConfig(), metadata["columns"], prefix="data."),
+        features=tuple(metadata["features"]),
+        dates=metadata["dates"],
+        catalogued=metadata["catalogued"],
+        law=_law(metadata["law"]),
     )
 
 
@@ -122,16 +124,16 @@ def _names(nodes: pa.RecordBatch) -> Names:
 
 
 def _lists(name: str, x: Tensor) -> dict[str, pa.Array]:
-    """A matrix as one column of rows; no column when the width is 0."""
+    """A matrix as one column of fixed-size lists; no column if the width is 0."""
     if not x.shape[1]:
         return {}
     flat = pa.array(x.numpy().reshape(-1))
     return {name: pa.FixedSizeListArray.from_arrays(flat, x.shape[1])}
 
 
-def _write(path: Path, columns: dict[str, pa.Array], about: dict[str, Any], compressed: bool) -> None:
+def _write(path: Path, columns: dict[str, pa.Array], metadata: dict[str, Any], compressed: bool) -> None:
     batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-    schema = batch.schema.with_metadata({"dsrd": json.dumps(about)})
+    schema = batch.schema.with_metadata({"dsrd": json.dumps(metadata)})
     options = pa.ipc.IpcWriteOptions(compression="zstd" if compressed else None)
     with replacing(path) as temporary, pa.ipc.new_file(str(temporary), schema, options=options) as writer:
         writer.write_batch(batch.replace_schema_metadata(schema.metadata))

@@ -1,7 +1,7 @@
-"""Parsed streams kept as Arrow files, so that a file is parsed once and afterwards only mapped into memory.
+"""A cache of parsed streams: a file is parsed once, and later memory-mapped from Arrow files.
 
-A folder holds what `data.arrow` writes. Its name tells the source files and the reader's options, then their
-size and date: an edited file is another folder.
+Each cached stream is a folder written by `data.arrow`. The folder's name is a hash of the file paths and reader
+options, followed by a hash of the files' sizes and dates: an edited file gets a new folder.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from dsrd.data.dataset import Dataset
 from dsrd.errors import DsrdError
 
 VERSION = 3
-"""Raised when the layout or a reader changes, so that old folders are not opened."""
+"""Increased when the layout or a reader changes, so that old folders are ignored."""
 
 
 def cache_dir() -> Path:
-    """Where parsed streams are kept: $DSRD_CACHE, or the user's cache folder."""
+    """The folder of parsed streams: $DSRD_CACHE, or the user's cache folder."""
     return Path(os.environ.get("DSRD_CACHE") or platformdirs.user_cache_dir("dsrd"))
 
 
 def cached(files: Sequence[Path], options: str, read: Callable[[], Dataset]) -> Dataset:
-    """What `read` gives for these files and options; read again only if a file changed or the copy is damaged.
+    """The data set that `read` returns; it is called only if the cache has no valid copy for these arguments.
 
-    A cache that cannot be written costs nothing but time: the data set then carries a note.
+    A cache that cannot be written is not an error: the data set then has a note about it.
     """
     folder = cache_dir() / _key(files, options)
     if folder.exists():
@@ -55,13 +55,13 @@ def cached(files: Sequence[Path], options: str, read: Callable[[], Dataset]) -> 
 
 
 def _save(dataset: Dataset, folder: Path) -> None:
-    """Write under a temporary name and rename, so that a folder is whole or not there."""
+    """Write under a temporary name and rename, so that a folder is complete or absent."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=".writing-", dir=folder.parent))
     try:
         write_dataset(dataset, temporary)
         temporary.chmod(0o755)
-        if not folder.exists():  # another process may have been faster; its copy says the same
+        if not folder.exists():  # another process may have written the same copy meanwhile
             temporary.rename(folder)
     except OSError:
         if not folder.exists():

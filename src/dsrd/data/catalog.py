@@ -1,4 +1,4 @@
-"""The data sets people compare on: one row each, with the numbers a faithful copy has."""
+"""The benchmark data sets: one row each, with the counts that a faithful copy has."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ YEAR = 365 * DAY
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetSpec:
-    """What is known of a data set before it is read.
+    """What is known about a data set before it is read.
 
-    `step` is the time in seconds from one timestamp to the next where the clock only ticks in large steps, and
-    None where events have their own instants. Checksums are None where nobody published one.
+    `step` is the number of seconds between timestamps where the data come in snapshots, such as years; it is None
+    where every event has its own time. Checksums are None where none is published.
     """
 
-    name: str  # of the folder and in the file names
-    title: str  # as tables print it
+    name: str  # of the folder and the files
+    title: str  # for tables
     domain: str
     bipartite: bool
     nodes: int
     events: int
-    edge_dim: int  # columns of edge features that are not all zero
-    timestamps: int  # different ones
+    edge_dim: int  # edge features that are not all zero
+    timestamps: int  # number of distinct timestamps
     duration: str
-    clock: str  # what the timestamps tell apart
+    clock: str  # resolution of the timestamps
     step: float | None = None
     home: str = ZENODO
     url: str | None = None
@@ -86,8 +86,8 @@ _ROWS = (
     DatasetSpec(
         name="Contacts", title="Contact", domain="proximity", bipartite=False, nodes=692, events=2_426_279,
         edge_dim=1, timestamps=8_064, duration="1 month", clock="5 minutes", step=300.0),
-    # Citations of diabetes papers with their years; labels are the class of the citing paper. Nobody offers
-    # the dated version for download, so there is no address.
+    # Citations of diabetes papers with their years; labels are the class of the citing paper. The version with
+    # dates is not offered for download, so there is no address.
     DatasetSpec(
         name="pubmed", title="PubMed", domain="citation", bipartite=False, nodes=19_717, events=44_335,
         edge_dim=0, timestamps=42, duration="44 years", clock="years", step=YEAR,
@@ -101,7 +101,7 @@ SPECS: dict[str, DatasetSpec] = {
 
 
 def find(name: str) -> DatasetSpec:
-    """The data set called `name`, however it is spelt.
+    """The data set called `name`; case, spaces and punctuation do not matter.
 
     >>> find("us_legis").title, find("Can. Parl.").name, find("UN Trade").events
     ('US Legis.', 'CanParl', 507497)
@@ -113,18 +113,18 @@ def find(name: str) -> DatasetSpec:
 
 
 def get(name: str) -> DatasetSpec | None:
-    """Like `find`, and None for a name that is not in the catalogue."""
+    """Like `find`, but None for a name that is not in the catalogue."""
     return _BY_PLAIN_NAME.get(_plain(name))
 
 
 def check(dataset: Dataset, spec: DatasetSpec) -> list[str]:
-    """How a copy differs from the published data set, in plain words; empty when it does not.
+    """How a copy differs from the published data set, in words; empty if it does not.
 
     >>> copy = Dataset.from_arrays("uci", [1, 2], [2, 3], [0.0, 1.0])
     >>> check(copy, find("uci"))[0]
     'nodes: this copy has 3, the published one 1,899'
     """
-    ours = describe(dataset)
+    summary = describe(dataset)
     words = {
         "nodes": "nodes",
         "events": "events",
@@ -132,14 +132,14 @@ def check(dataset: Dataset, spec: DatasetSpec) -> list[str]:
         "edge_dim": "edge features",
     }
     differences = [
-        f"{word}: this copy has {ours[field]:,}, the published one {getattr(spec, field):,}"
+        f"{word}: this copy has {summary[field]:,}, the published one {getattr(spec, field):,}"
         for field, word in words.items()
-        if ours[field] != getattr(spec, field)
+        if summary[field] != getattr(spec, field)
     ]
     if dataset.bipartite != spec.bipartite:
-        sides = {True: "two separate sides", False: "one set of nodes"}
+        kinds = {True: "separate sources and targets", False: "one kind of nodes"}
         differences.append(
-            f"kind: this copy has {sides[dataset.bipartite]}, the published one {sides[spec.bipartite]}"
+            f"kind: this copy has {kinds[dataset.bipartite]}, the published one {kinds[spec.bipartite]}"
         )
     return differences
 

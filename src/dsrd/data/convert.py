@@ -1,4 +1,4 @@
-"""Data sets to and from what other tools hold: data frames, Arrow tables, PyG, files."""
+"""Conversion of data sets to and from data frames, Arrow tables, PyG and files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dsrd.files import replacing, require_writable
 
 
 def from_frame(frame: Any, columns: DataConfig = DataConfig(), *, name: str = "frame") -> Dataset:
-    """A data set from a pandas or polars frame, a pyarrow table, or anything else that speaks Arrow.
+    """A data set from a pandas or polars frame, a pyarrow table, or any object with the Arrow interface.
 
     >>> frame = pa.table({"source": ["ann", "bob"], "target": ["bob", "eve"], "time": [3, 5]})
     >>> from_frame(frame).num_nodes
@@ -37,12 +37,12 @@ def from_frame(frame: Any, columns: DataConfig = DataConfig(), *, name: str = "f
             f"cannot be read as a table ({str(error).splitlines()[0]}); give a pandas, polars or pyarrow table"
         ) from error
     if not table.num_rows:
-        raise origin.error("there are no events in it; give one row per event")
+        raise origin.error("has no events; give one row per event")
     return from_table(table, written_columns(columns, table.schema), origin, name=name)
 
 
 def _with_distinct_columns(frame: Any, columns: DataConfig, origin: Origin) -> Any:
-    """The frame; of a pandas one with several columns of one name, which Arrow refuses, those that matter."""
+    """The frame; only its needed columns if names occur twice, which pandas allows and Arrow refuses."""
     available = list(map(str, getattr(frame, "columns", ()))) if hasattr(frame, "loc") else []
     if len(set(available)) == len(available):
         return frame
@@ -53,7 +53,7 @@ def _with_distinct_columns(frame: Any, columns: DataConfig, origin: Origin) -> A
 def to_table(dataset: Dataset) -> pa.Table:
     """Columns `source`, `target` (names, or ids where there are none), `time`, `label`, `f_0`, `f_1`, ...
 
-    The schema remembers what the columns cannot say, so that tables and Parquet files give back the same ids.
+    The schema metadata keeps what the columns cannot express, so that reading the table gives the same ids.
 
     >>> data = Dataset.from_arrays("tiny", [1, 2], [2, 3], [0.0, 1.0], label=[0, 1])
     >>> to_table(data).column_names
@@ -68,14 +68,14 @@ def to_table(dataset: Dataset) -> pa.Table:
         columns["label"] = dataset.label.numpy()
     features = dataset.edge_x.numpy()[event]  # [E, d]
     columns.update({f"f_{j}": features[:, j] for j in range(dataset.edge_dim)})
-    remembered = {
+    metadata = {
         "bipartite": dataset.bipartite,
         "ids_are_names": dataset.names is None,
         "features": ["f_*"] if dataset.edge_dim else [],
         "label": None if dataset.label is None else "label",
         "dates": dataset.dates,
     }
-    return pa.table(columns).replace_schema_metadata({METADATA: json.dumps(remembered)})
+    return pa.table(columns).replace_schema_metadata({METADATA: json.dumps(metadata)})
 
 
 def to_pandas(dataset: Dataset) -> Any:
@@ -90,12 +90,12 @@ def to_polars(dataset: Dataset) -> Any:
 
 
 def is_pyg(data: Any) -> bool:
-    """Whether something is PyG's, told without importing PyG."""
+    """Whether an object is of a PyG class; PyG is not imported for it."""
     return any(kind.__module__.startswith("torch_geometric.") for kind in type(data).__mro__)
 
 
 def from_pyg(data: Any, *, name: str = "pyg", bipartite: bool = False) -> Dataset:
-    """A data set from a `torch_geometric.data.TemporalData`; its node ids, from 0, are the names here."""
+    """A data set from a `torch_geometric.data.TemporalData`; its node ids, which start at 0, become names."""
     order = torch.argsort(data.t, stable=True)
     message, label = data.msg if "msg" in data else None, data.y if "y" in data else None
     edge_x = None
@@ -115,21 +115,21 @@ def from_pyg(data: Any, *, name: str = "pyg", bipartite: bool = False) -> Datase
 
 
 def to_pyg(dataset: Dataset) -> Any:
-    """A `torch_geometric.data.TemporalData` with ids from 0; names and node features have no place in it."""
+    """A `torch_geometric.data.TemporalData` with ids from 0; it cannot hold names and node features."""
     temporal_data = _need("torch_geometric.data", "pyg").TemporalData
     events = dataset.events
     whole = events.time == events.time.round()
     return temporal_data(
         src=events.src - 1,
         dst=events.dst - 1,
-        t=events.time.long() if bool(whole.all()) else events.time,  # its models count whole seconds
+        t=events.time.long() if bool(whole.all()) else events.time,  # PyG models expect whole seconds
         msg=dataset.edge_x[events.id],
         **({} if dataset.label is None else {"y": dataset.label}),
     )
 
 
 def write(dataset: Dataset, path: str | Path) -> tuple[str, ...]:
-    """Write a `.csv` or `.parquet` file, or a folder in the processed benchmark layout; say what was left out."""
+    """Write a `.csv` or `.parquet` file, or a folder in the processed benchmark layout; notes say what is lost."""
     path = check_target(path)
     if path.suffix == "":
         _write_folder(dataset, path)
@@ -140,12 +140,14 @@ def write(dataset: Dataset, path: str | Path) -> tuple[str, ...]:
         else:
             pyarrow.parquet.write_table(to_table(dataset), str(temporary), compression="zstd")
     if dataset.node_dim:
-        return (f"{path}: a table of events has no place for node features; write a folder to keep them",)
+        return (
+            f"{path}: node features are left out, a table of events cannot hold them; write a folder to keep them",
+        )
     return ()
 
 
 def check_target(path: str | Path) -> Path:
-    """The path, if `write` can write there: to be asked before a long stream is read or drawn."""
+    """The path, checked: `write` can write there. Call it before a long stream is read or drawn."""
     path = Path(path)
     if path.suffix not in ("", ".csv", ".parquet"):
         raise DsrdError(f"{path}: cannot write {path.suffix}; use .csv, .parquet or a folder (no suffix)")
@@ -161,7 +163,9 @@ def _write_folder(dataset: Dataset, folder: Path) -> None:
     events_file, edge_file, node_file, names_file = dyglib.parts(folder / f"{dyglib.PREFIX}{folder.name}.csv")
     columns = {"": np.arange(len(event)), "u": src, "i": dst, "ts": time, "label": label, "idx": event}
     for file, x in ((edge_file, dataset.edge_x), (node_file, dataset.node_x)):
-        matrix = x.numpy() if x.shape[1] else np.zeros((len(x), 1), np.float32)  # others expect a column
+        matrix = (
+            x.numpy() if x.shape[1] else np.zeros((len(x), 1), np.float32)
+        )  # other readers expect at least one column
         with replacing(file) as temporary, temporary.open("wb") as handle:
             np.save(handle, matrix)
     if dataset.names is not None:
@@ -170,7 +174,7 @@ def _write_folder(dataset: Dataset, folder: Path) -> None:
         named = {"name": dataset.names.array, "target": targets}
         with replacing(names_file) as temporary:
             pyarrow.csv.write_csv(pa.table(named), str(temporary))
-    # Last: a folder with this file is complete.
+    # Written last: a folder with this file is complete.
     with replacing(events_file) as temporary:
         pyarrow.csv.write_csv(pa.table(columns), str(temporary))
 

@@ -1,4 +1,4 @@
-"""A stream with what came along: features, labels, and the names its nodes had in the file."""
+"""A stream of events with its features, labels and node names."""
 
 from __future__ import annotations
 
@@ -20,21 +20,20 @@ from dsrd.config import DataConfig
 from dsrd.errors import DsrdError
 from dsrd.events import Events, as_tensor
 
-AS_THEY_COME = DataConfig()
-"""How a table is read when nothing is said about its columns."""
+DEFAULT_COLUMNS = DataConfig()
 
 MOST_SUGGESTED = 5
 MOST_COMPARED = 2000
-"""Names compared letter by letter with a mistyped one, so that a million names take no noticeable time."""
+"""Maximal number of names compared letter by letter with a mistyped one: streams may have millions."""
 
 CLOCK_UNITS = {"milliseconds": 1e12, "microseconds": 1e15, "nanoseconds": 1e18}
-"""The year 2001 in each unit since 1970; four times as much is the year 2096."""
+"""The year 2001, counted since 1970 in each unit; four times as much is the year 2096."""
 
 
 class Names:
-    """What nodes are called outside: position = node id, entry 0 is nobody.
+    """The names of nodes: position = node id; entry 0 is padding.
 
-    In a bipartite stream a source and a target may share a name; `is_target` tells which ids are targets.
+    In a bipartite stream a source and a target may have the same name; `is_target` says which ids are targets.
 
     >>> names = Names(["", "ann", "bob"])
     >>> names[2], names.id("ann"), len(names)
@@ -50,12 +49,12 @@ class Names:
         if self.is_target is not None and self.is_target.shape != (len(self.array),):
             raise DsrdError(
                 f"names: is_target has shape {self.is_target.shape} for {len(self.array)} names; "
-                "give one entry per name, that of nobody included"
+                "give one entry per name, padding included"
             )
 
     @classmethod
     def two_kinds(cls, names: Sequence[str] | pa.Array, first_target: int) -> Names:
-        """Names of sources, followed by those of targets from id `first_target` on."""
+        """Names of sources, then names of targets from id `first_target` on."""
         return cls(names, np.arange(len(names)) >= first_target)
 
     def __len__(self) -> int:
@@ -88,7 +87,7 @@ class Names:
         return node
 
     def suggestions(self, name: str, *, target: bool = False) -> list[str]:
-        """At most five known names like `name`: those that continue it, the shortest first, then similar ones.
+        """At most five similar names: first those that begin with `name`, the shortest first.
 
         >>> Names(["", "anna", "bob", "ann"]).suggestions("an")
         ['ann', 'anna']
@@ -96,22 +95,23 @@ class Names:
         ['bob']
         """
         known = self.array.take(pa.array(self._ids(target)))
-        wanted, written = name.strip().lower(), pc.utf8_lower(known)
+        wanted, lower_case = name.strip().lower(), pc.utf8_lower(known)
         if not wanted:
             return []
-        begins = known.filter(pc.starts_with(written, wanted)).slice(0, MOST_COMPARED).to_pylist()
-        found = dict.fromkeys(sorted(begins, key=lambda each: (len(each), each))[:MOST_SUGGESTED])
-        length = pc.utf8_length(written)
-        alike = pc.and_(pc.less_equal(length, len(wanted) + 2), pc.greater_equal(length, len(wanted) - 2))
-        for matches, part in ((pc.starts_with, wanted[0]), (pc.ends_with, wanted[-1])):
-            similar = known.filter(pc.and_(alike, matches(written, part))).slice(0, MOST_COMPARED).to_pylist()
-            lower = {each.lower(): each for each in similar}
-            close = get_close_matches(wanted, lower, n=MOST_SUGGESTED)
-            found.update(dict.fromkeys(lower[each] for each in close))
-        return list(found)[:MOST_SUGGESTED]
+        longer = known.filter(pc.starts_with(lower_case, wanted)).slice(0, MOST_COMPARED).to_pylist()
+        suggested = dict.fromkeys(sorted(longer, key=lambda each: (len(each), each))[:MOST_SUGGESTED])
+        length = pc.utf8_length(lower_case)
+        same_length = pc.and_(pc.less_equal(length, len(wanted) + 2), pc.greater_equal(length, len(wanted) - 2))
+        for matches, letter in ((pc.starts_with, wanted[0]), (pc.ends_with, wanted[-1])):
+            matching = pc.and_(same_length, matches(lower_case, letter))
+            similar = known.filter(matching).slice(0, MOST_COMPARED).to_pylist()
+            original = {each.lower(): each for each in similar}
+            close = get_close_matches(wanted, original, n=MOST_SUGGESTED)
+            suggested.update(dict.fromkeys(original[each] for each in close))
+        return list(suggested)[:MOST_SUGGESTED]
 
     def with_more(self, added: Sequence[tuple[str, bool]]) -> Names:
-        """With (name, is a target) of further nodes behind these.
+        """These names, followed by further nodes, each given as (name, whether it is a target).
 
         >>> Names(["", "ann"]).with_more([("bob", False)]).id("bob")
         2
@@ -123,25 +123,25 @@ class Names:
         return Names(array, np.concatenate([self.is_target, np.array([target for _, target in added], np.bool_)]))
 
     def head(self, nodes: int) -> Names:
-        """The names of the first nodes, nobody included."""
+        """The names of the first `nodes` ids, padding included."""
         return Names(self.array.slice(0, nodes), None if self.is_target is None else self.is_target[:nodes])
 
     def _ids(self, target: bool) -> NDArray[np.int64]:
-        """The ids of one kind of nodes, without nobody."""
+        """The ids of all sources or all targets; of all nodes where the stream does not separate them."""
         if self.is_target is None:
             return np.arange(1, len(self))
         return np.flatnonzero(self.is_target[1:] == target) + 1
 
     def _by_name(self, target: bool) -> dict[str, int]:
-        ids = self._ids(target)[::-1]  # of a name that occurs twice the first counts
+        ids = self._ids(target)[::-1]  # reversed: the first of two equal names wins
         return dict(zip(self.array.take(pa.array(ids)).to_pylist(), ids.tolist(), strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """Events with features, labels and names.
+    """Events with features, labels and node names.
 
-    `edge_x` and `node_x` have a zero row 0 for padding, and width 0 when there are no features or only zeros.
+    `edge_x` and `node_x` have a zero row 0 for padding, and width 0 where there are no features or only zeros.
 
     >>> data = Dataset.from_arrays("tiny", [1, 2], [2, 3], [0.0, 1.0])
     >>> len(data.events), data.num_nodes, data.edge_dim
@@ -152,20 +152,20 @@ class Dataset:
     events: Events
     edge_x: Tensor  # [E + 1, edge_dim] float32, row = event id
     node_x: Tensor  # [N, node_dim] float32, row = node id
-    label: Tensor | None = None  # [E] float32, of the interaction (and of its source)
+    label: Tensor | None = None  # [E] float32, of the event (and of its source)
     names: Names | None = None  # None: the ids are the names
     bipartite: bool = False
-    digest: str = ""  # of every array, so that a record says what it was measured on
-    notes: tuple[str, ...] = ()  # what the reader had to do, for people ("sorted 12 rows by time")
-    columns: DataConfig = AS_THEY_COME  # how it was read, so that later tables of its kind are read alike
-    features: tuple[str, ...] = ()  # what the columns of `edge_x` are called
-    dates: bool = False  # times were written as dates: they are seconds since 1970, UTC
+    digest: str = ""  # of every array: a record states which data it was measured on
+    notes: tuple[str, ...] = ()  # what the reader changed, in words ("sorted 12 rows by time")
+    columns: DataConfig = DEFAULT_COLUMNS  # how it was read; later tables are read in the same way
+    features: tuple[str, ...] = ()  # names of the columns of `edge_x`
+    dates: bool = False  # times were dates in the file, and are seconds since 1970 (UTC) here
     catalogued: bool = False  # a copy of a data set of the catalogue
     law: Any = None  # the SynthConfig it was drawn from, if it is synthetic
 
     @property
     def num_nodes(self) -> int:
-        """Rows of a table indexed by node id, nobody (0) included."""
+        """Number of rows of a table indexed by node id; row 0 is padding."""
         return self.node_x.shape[0]
 
     @property
@@ -178,7 +178,7 @@ class Dataset:
 
     @property
     def clock_unit(self) -> str | None:
-        """What number times seem to count since 1970 if not seconds: milliseconds, microseconds, nanoseconds.
+        """The unit of numeric times, if they seem to be milliseconds, microseconds or nanoseconds since 1970.
 
         >>> Dataset.from_arrays("tiny", [1, 2], [2, 3], [1.7e12, 1.8e12]).clock_unit
         'milliseconds'
@@ -189,7 +189,7 @@ class Dataset:
         return next((unit for unit, low in CLOCK_UNITS.items() if low <= first and last <= 4 * low), None)
 
     def written_time(self, seconds: float) -> str:
-        """A time for people, as the data set wrote its own: a date in its format or in ISO 8601, or a number.
+        """A time in the format of the data set: a date in its own format or in ISO 8601, or a number.
 
         >>> data = Dataset.from_arrays("tiny", [1, 2], [2, 3], [0.0, 1.0])
         >>> data.written_time(17.0), data.written_time(3.5)
@@ -204,7 +204,7 @@ class Dataset:
         return str(int(seconds)) if seconds.is_integer() and abs(seconds) < 2**63 else repr(seconds)
 
     def head(self, events: int, nodes: int) -> Dataset:
-        """The first so many events and nodes: what the data set was before it went on, digest included.
+        """The first events and nodes, as the data set was before more were added; the digest is that one's too.
 
         >>> data = Dataset.from_arrays("tiny", [1, 2], [2, 3], [0.0, 1.0])
         >>> data.head(1, 3).digest == Dataset.from_arrays("tiny", [1], [2], [0.0]).digest
@@ -225,10 +225,10 @@ class Dataset:
         )
 
     def continuing(self, events: int, nodes: int, digest: str) -> Dataset | None:
-        """This data set, if its first events and nodes are those of that digest; otherwise None.
+        """This data set if its first `events` and `nodes` have that `digest`; None if they do not.
 
-        Readers number the targets of a bipartite stream after all its sources, so that a longer file gives them
-        other ids: they get those they had, and the nodes that came later follow.
+        Readers number the targets of a bipartite stream after all sources, so a longer file gives them other ids.
+        They get their former ids back here, and the nodes that appeared later follow.
         """
         if events > len(self.events) or nodes > self.num_nodes:
             return None
@@ -240,7 +240,7 @@ class Dataset:
         return renumbered if renumbered.head(events, nodes).digest == digest else None
 
     def _numbered_as_grown(self, events: int) -> Dataset:
-        """Ids as if the first events had been read alone: their sources, their targets, then by appearance."""
+        """Ids as if the first events had been read alone: their sources, their targets, then later nodes."""
         assert self.names is not None
         assert self.names.is_target is not None
         src, dst, _, _ = self.events.numpy()
@@ -270,12 +270,12 @@ class Dataset:
         names: Names | None = None,
         bipartite: bool = False,
         notes: tuple[str, ...] = (),
-        columns: DataConfig = AS_THEY_COME,
+        columns: DataConfig = DEFAULT_COLUMNS,
         features: Sequence[str] = (),
         dates: bool = False,
         law: Any = None,
     ) -> Dataset:
-        """Check and wrap arrays sorted by time. Feature matrices come with their padding row 0.
+        """Check and wrap arrays sorted by time. Feature matrices include the padding row 0.
 
         Edge features without names are called `f_0`, `f_1`, ...
         """
@@ -289,7 +289,8 @@ class Dataset:
             )
         if names is not None and len(names) < events.num_nodes:
             raise DsrdError(
-                f"{name}: {len(names)} names for node ids up to {events.num_nodes - 1}; entry 0 names nobody"
+                f"{name}: {len(names)} names for node ids up to {events.num_nodes - 1}; "
+                "give one per id, with entry 0 as padding"
             )
         return cls(
             name=name,
@@ -324,13 +325,13 @@ def _features(name: str, kind: str, x: Any, rows: int, at_least: bool = False) -
 
 
 def digest_of_parts(events: Events, edge_x: Tensor, node_x: Tensor, label: Tensor | None) -> str:
-    """The digest of a data set: of its events, features and labels."""
+    """The digest of a data set, from its events, features and labels."""
     labels = None if label is None else label.numpy()
     return digest_of(*events.numpy()[:3], edge_x.numpy(), node_x.numpy(), labels)
 
 
 def digest_of(*arrays: NDArray[Any] | None) -> str:
-    """A short name for the content of arrays: equal arrays, equal digest, on any machine."""
+    """A short identifier of the content of arrays; equal arrays have equal digests on every machine."""
     digest = hashlib.blake2b(digest_size=8)
     for array in arrays:
         if array is None:

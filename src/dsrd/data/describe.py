@@ -1,4 +1,4 @@
-"""A data set in a few numbers."""
+"""Summary statistics of a data set."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ QUANTILES = {"min": 0.0, "q25": 0.25, "median": 0.5, "q75": 0.75, "q99": 0.99, "
 
 
 def describe(dataset: Dataset) -> dict[str, Any]:
-    """Counts, clock and repetition, as plain numbers that fit in JSON.
+    """Counts, time range and repetition, as plain numbers for JSON.
 
-    `repeat_ratio` is the share of events whose (source, target) pair occurred before; `bipartite` tells whether
-    sources and targets are separate in fact, whatever the data set says of itself.
+    `repeat_ratio` is the share of events whose (source, target) pair occurred before; `bipartite` is whether no
+    node is both a source and a target, whatever the data set declares.
 
     >>> data = Dataset.from_arrays("tiny", [1, 1, 2], [2, 2, 3], [0.0, 1.0, 4.0])
     >>> summary = describe(data)
@@ -29,7 +29,7 @@ def describe(dataset: Dataset) -> dict[str, Any]:
     active = out_events + in_events
     active = active[active > 0]
     pair = np.sort(src * dataset.num_nodes + dst)
-    pairs = len(pair[:1]) + int((pair[1:] != pair[:-1]).sum())  # sorting beats np.unique's hashing by far
+    pairs = len(pair[:1]) + int((pair[1:] != pair[:-1]).sum())  # much faster than np.unique, which hashes
     return {
         "name": dataset.name,
         "nodes": len(active),
@@ -56,7 +56,7 @@ def describe(dataset: Dataset) -> dict[str, Any]:
 
 
 def _label_counts(dataset: Dataset) -> dict[str, int] | None:
-    """How often each label occurs; None when there are none, or so many that they are measurements."""
+    """How often each label occurs; None without labels, or with too many distinct ones to be classes."""
     if dataset.label is None:
         return None
     values, counts = np.unique(dataset.label.numpy(), return_counts=True)

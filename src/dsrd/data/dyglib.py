@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dsrd.config import DataConfig
-from dsrd.data import values
+from dsrd.data import column_arrays
 from dsrd.data.dataset import Dataset, Names
 from dsrd.data.parse import Head, Origin, csv_head, csv_origin, read_csv, read_npy
 from dsrd.errors import DsrdError
@@ -18,11 +18,14 @@ from dsrd.errors import DsrdError
 PREFIX = "ml_"
 COLUMNS = ("u", "i", "ts", "label", "idx")
 USER_ITEM = "user_id"
-"""First name in the header of raw files of users and items; the last one stands for all features."""
+"""First name in the header of raw files of users and items; the last name of the header covers all features."""
 
 
 def parts(path: Path) -> tuple[Path, Path, Path, Path]:
-    """(events, edge features, node features, names) of a processed data set; the last file is our addition."""
+    """(events, edge features, node features, names): the files of a processed data set.
+
+    Published data sets have no file of names; `convert.write` adds one.
+    """
     return (
         path,
         path.with_suffix(".npy"),
@@ -32,35 +35,36 @@ def parts(path: Path) -> tuple[Path, Path, Path, Path]:
 
 
 def name_of(path: Path) -> str:
-    """`ml_uci.csv` and `uci.csv` are both of "uci"."""
+    """The data set's name: "uci" for `ml_uci.csv` and for `uci.csv`."""
     return path.name.split(".")[0].removeprefix(PREFIX)
 
 
 def looks_raw(head: Head) -> bool:
-    """Raw files have a header with one name for all features, or no names for them at all."""
+    """Whether a header is that of a raw file: one name for all features, or fewer names than fields."""
     return head.fields > len(head.names) or head.names[0] == USER_ITEM
 
 
 def read_processed(path: Path, config: DataConfig) -> Dataset:
-    """Ids, order and features exactly as the files have them."""
+    """Read a processed data set; ids, order and features stay exactly as in the files."""
     events, edge_file, node_file, names_file = parts(path)
     origin, head = csv_origin(events), csv_head(events)
     missing = [name for name in COLUMNS if name not in head.names]
     if missing:
         raise origin.error(
             f"there is no column '{missing[0]}'; processed files have {', '.join(COLUMNS)}: "
-            "other files have the `format` csv"
+            "read other files with the `format` csv"
         )
     table = read_csv(events, head, only=COLUMNS)
     edge_x, node_x = read_npy(edge_file), read_npy(node_file)
     src, dst = (
-        _below(values.integers(table[end], end, origin, least=1), end, len(node_x), node_file, origin)
+        _below(column_arrays.integers(table[end], end, origin, least=1), end, len(node_x), node_file, origin)
         for end in ("u", "i")
     )
-    row = values.integers(table["idx"], "idx", origin, least=1)
+    row = column_arrays.integers(table["idx"], "idx", origin, least=1)
     if len(edge_x) != len(row) + 1:
         raise DsrdError(
-            f"{edge_file}: {len(edge_x)} rows for {len(row)} events; expected {len(row) + 1}, row 0 being padding"
+            f"{edge_file}: {len(edge_x)} rows for {len(row)} events; "
+            f"expected {len(row) + 1}, with row 0 as padding"
         )
     if (row != np.arange(1, len(row) + 1)).any():
         edge_x = edge_x[np.append(0, _below(row, "idx", len(edge_x), edge_file, origin))]
@@ -73,7 +77,7 @@ def read_processed(path: Path, config: DataConfig) -> Dataset:
         time,
         edge_x=edge_x,
         node_x=node_x,
-        label=values.numbers(table["label"], "label", origin),
+        label=column_arrays.numbers(table["label"], "label", origin),
         names=_read_names(names_file) if names_file.exists() else None,
         bipartite=bipartite,
         columns=replace(config, bipartite=bipartite),
@@ -82,29 +86,29 @@ def read_processed(path: Path, config: DataConfig) -> Dataset:
 
 
 def read_raw(path: Path, config: DataConfig) -> Dataset:
-    """`u,i,ts,label,features...`, ids from 0; items of a bipartite stream are numbered from 0 as well."""
+    """Read `u,i,ts,label,features...` with ids from 0; items of a bipartite stream are numbered from 0 too."""
     origin, head = csv_origin(path), csv_head(path)
     if 0 < head.fields < 4:
         raise origin.error(
             f"rows have {head.fields} fields; raw files have at least user, item, time and label: "
-            "other files have the `format` csv"
+            "read other files with the `format` csv"
         )
     table = read_csv(path, head)
     first, second, when, state, *features = table.column_names
-    src = values.integers(table[first], "user (field 1)", origin, least=0) + 1
-    dst = values.integers(table[second], "item (field 2)", origin, least=0) + 1
+    src = column_arrays.integers(table[first], "user (field 1)", origin, least=0) + 1
+    dst = column_arrays.integers(table[second], "item (field 2)", origin, least=0) + 1
     bipartite = head.names[0] == USER_ITEM if config.bipartite is None else config.bipartite
     time, dates = _in_order(table[when], origin, config)
     edge_x = np.zeros((len(src) + 1, len(features)), dtype=np.float32)  # [E + 1, d]
     for j, feature in enumerate(features):
-        edge_x[1:, j] = values.numbers(table[feature], f"feature {j} (field {j + 5})", origin)
+        edge_x[1:, j] = column_arrays.numbers(table[feature], f"feature {j} (field {j + 5})", origin)
     return Dataset.from_arrays(
         name_of(path),
         src,
         dst + src.max() if bipartite else dst,
         time,
         edge_x=edge_x,
-        label=values.numbers(table[state], "label (field 4)", origin),
+        label=column_arrays.numbers(table[state], "label (field 4)", origin),
         bipartite=bipartite,
         columns=replace(config, bipartite=bipartite),
         dates=dates,
@@ -112,8 +116,8 @@ def read_raw(path: Path, config: DataConfig) -> Dataset:
 
 
 def _in_order(column: pa.ChunkedArray, origin: Origin, config: DataConfig) -> tuple[NDArray[np.float64], bool]:
-    """Times and whether they are dates. Benchmark results depend on the order of rows, so none is moved."""
-    time, dates = values.dated_times(column, "time", origin, config.time_format)
+    """Times, and whether they are dates. Unsorted rows are refused: benchmark results depend on their order."""
+    time, dates = column_arrays.dated_times(column, "time", origin, config.time_format)
     late = np.diff(time) < 0
     if late.any():
         row = int(late.argmax()) + 1

@@ -1,4 +1,4 @@
-"""Downloads that survive a cut line: resumed, checked, and only then given their name."""
+"""Downloads that resume after an interruption; a file gets its final name once its checksum is right."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dsrd.errors import DsrdError, MachineError
 from dsrd.files import replacing
 
 Progress = Callable[[int, int | None], None]
-"""Called with the bytes that are there and the bytes expected (None if the server does not say)."""
+"""Called with the number of bytes received and of bytes expected (None if the server does not say)."""
 
 ATTEMPTS = 4
 PAUSE = 1.0  # seconds before the second attempt; doubled each time
@@ -31,8 +31,8 @@ TIMEOUT = 30.0
 BLOCK = 1 << 18
 
 
-class _LineCutError(Exception):
-    """The transfer stopped early; what has arrived is kept."""
+class _TransferError(Exception):
+    """The transfer failed in a way that may pass; the bytes received so far are kept."""
 
 
 def fetch(
@@ -43,9 +43,9 @@ def fetch(
     md5: str | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """Download an address to a file in `folder`, or a catalogue data set to `folder/NAME` ready to `load`.
+    """Download a URL to a file in `folder`, or a data set of the catalogue to `folder/NAME`, ready for `load`.
 
-    An interrupted download goes on where it stopped. What is already there is not downloaded again.
+    An interrupted download continues where it stopped. Files that exist are not downloaded again.
     """
     folder = Path(folder)
     if isinstance(source, str):
@@ -71,26 +71,28 @@ def _download(url: str, target: Path, sha256: str | None, md5: str | None, progr
         raise DsrdError(f"{url}: only http and https addresses can be fetched")
     part = target.with_name(f"{target.name}.part")
     if target.exists():
-        target.replace(part)  # checked again below, so that a damaged file is not kept for ever
+        target.replace(part)  # its checksum is checked again, so that a damaged file is not kept
     else:
-        _insist(url, part, progress)
+        _download_with_retries(url, part, progress)
     for kind, expected in (("sha256", sha256), ("md5", md5)):
-        found = _checksum(part, kind) if expected else None
-        if expected and found != expected.lower():
+        checksum = _checksum(part, kind) if expected else None
+        if expected and checksum != expected.lower():
             part.unlink()
-            raise DsrdError(f"{url}: {kind} is {found}, expected {expected}; the file was removed, fetch it again")
+            raise DsrdError(
+                f"{url}: {kind} is {checksum}, expected {expected}; the file was removed, fetch it again"
+            )
     return part.replace(target)
 
 
-def _insist(url: str, part: Path, progress: Progress | None) -> None:
-    """Download, trying again after a pause as long as the trouble may pass."""
+def _download_with_retries(url: str, part: Path, progress: Progress | None) -> None:
+    """Download; after a failure that may pass, try again a few times, with pauses."""
     for attempt in range(ATTEMPTS):
         if attempt:
             time.sleep(PAUSE * 2 ** (attempt - 1))
         try:
             part.parent.mkdir(parents=True, exist_ok=True)
-            return _continue(url, part, progress)
-        except _LineCutError as error:
+            return _resume(url, part, progress)
+        except _TransferError as error:
             reason = str(error)
         except OSError as error:
             full = error.errno == errno.ENOSPC
@@ -99,8 +101,8 @@ def _insist(url: str, part: Path, progress: Progress | None) -> None:
     raise MachineError(f"{url}: {reason} ({ATTEMPTS} attempts); check the network and run the same command again")
 
 
-def _continue(url: str, part: Path, progress: Progress | None) -> None:
-    """Append what is missing to `part`; start over if the server cannot continue."""
+def _resume(url: str, part: Path, progress: Progress | None) -> None:
+    """Append the missing bytes to `part`; start from the beginning if the server cannot resume."""
     have = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(url, headers={"User-Agent": "dsrd"})
     if have:
@@ -110,21 +112,21 @@ def _continue(url: str, part: Path, progress: Progress | None) -> None:
             resumed = response.status == 206 and _range_start(response) == have
             if response.status == 206 and not resumed:
                 part.unlink()
-                raise _LineCutError("the server sent another part than asked for")
+                raise _TransferError("the server sent a different range of bytes than requested")
             _append(response, part, have if resumed else 0, progress)
     except urllib.error.HTTPError as error:
         if error.code == 416 and error.headers.get("Content-Range") == f"bytes */{have}":
-            return  # everything was there already
+            return  # the partial file is complete
         if error.code == 416:
             part.unlink()
-            raise _LineCutError("the partial file did not fit the one on the server") from error
+            raise _TransferError("the partial file does not match the one on the server") from error
         if error.code in (408, 429) or error.code >= 500:
-            raise _LineCutError(f"the server answered {error.code} {error.reason}") from error
+            raise _TransferError(f"the server answered {error.code} {error.reason}") from error
         raise DsrdError(f"{url}: the server answered {error.code} {error.reason}; check the address") from error
     except urllib.error.URLError as error:
-        raise _LineCutError(f"no connection ({error.reason})") from error
+        raise _TransferError(f"no connection ({error.reason})") from error
     except (http.client.HTTPException, ConnectionError, TimeoutError, ssl.SSLError) as error:
-        raise _LineCutError(f"the connection was cut ({type(error).__name__})") from error
+        raise _TransferError(f"the connection was cut ({type(error).__name__})") from error
 
 
 def _append(response: http.client.HTTPResponse, part: Path, have: int, progress: Progress | None) -> None:
@@ -137,12 +139,12 @@ def _append(response: http.client.HTTPResponse, part: Path, have: int, progress:
             if progress:
                 progress(have, total)
     if total is not None and have < total:
-        raise _LineCutError(f"the connection was cut after {have:,} of {total:,} bytes")
+        raise _TransferError(f"the connection was cut after {have:,} of {total:,} bytes")
 
 
 def _range_start(response: http.client.HTTPResponse) -> int | None:
-    found = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
-    return int(found[1]) if found else None
+    match = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
+    return int(match[1]) if match else None
 
 
 def _checksum(path: Path, kind: str) -> str:
@@ -151,7 +153,7 @@ def _checksum(path: Path, kind: str) -> str:
 
 
 def _unpack(archive: Path, name: str) -> None:
-    """The files of one data set, beside the archive. Members are picked by name; their folders do not count."""
+    """Extract the files of one data set next to the archive. Members are chosen by file name, in any folder."""
     processed = [f"{PREFIX}{name}.npy", f"{PREFIX}{name}_node.npy", f"{PREFIX}{name}.csv"]
     try:
         with zipfile.ZipFile(archive) as bundle:
@@ -169,7 +171,9 @@ def _unpack(archive: Path, name: str) -> None:
                 _extract(bundle, members[file], archive, archive.with_name(file))
     except zipfile.BadZipFile as error:
         archive.unlink()
-        raise DsrdError(f"{archive}: not a whole zip archive ({error}); it was removed, fetch it again") from error
+        raise DsrdError(
+            f"{archive}: not a complete zip archive ({error}); it was removed, fetch it again"
+        ) from error
 
 
 def _extract(bundle: zipfile.ZipFile, member: zipfile.ZipInfo, archive: Path, target: Path) -> None:
@@ -180,7 +184,7 @@ def _extract(bundle: zipfile.ZipFile, member: zipfile.ZipInfo, archive: Path, ta
         except NotImplementedError as error:  # Deflate64, as in the published archive of Reddit
             if not shutil.which("unzip"):
                 raise DsrdError(
-                    f"{archive}: packed in a way Python cannot read; install the program `unzip` and fetch again"
+                    f"{archive}: its compression is unknown to Python; install the program `unzip` and fetch again"
                 ) from error
             if subprocess.run(["unzip", "-p", str(archive), member.filename], stdout=file).returncode:
                 raise DsrdError(f"{archive}: `unzip` cannot read {member.filename}; fetch it again") from error

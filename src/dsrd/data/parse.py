@@ -1,4 +1,4 @@
-"""Files to Arrow tables and arrays. Whatever goes wrong is one line that names the file and the row."""
+"""Reading files as Arrow tables and numpy arrays. Errors are one line that names the file and the row."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from dsrd.errors import DsrdError
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a table came from, so that an error can name the place as a person would look it up."""
+    """Where a table came from; errors name the place as a user would look it up."""
 
     name: str
-    number: Callable[[int], int] = lambda row: row  # of a table row in the file
+    number: Callable[[int], int] = lambda row: row  # table row -> row number in the file
 
     def error(self, message: str, row: int | None = None) -> DsrdError:
         place = "" if row is None else f"row {self.number(row)}: "
@@ -33,7 +33,7 @@ class Origin:
 
 
 def csv_origin(path: Path) -> Origin:
-    """Rows are lines of the file, the header being line 1; looked up only when an error needs it."""
+    """Rows are numbered as lines of the file, with the header as line 1; looked up only for an error."""
     return Origin(str(path), lambda row: _line_of(path, row))
 
 
@@ -46,12 +46,12 @@ class Head:
     """The first two lines of a CSV file."""
 
     names: list[str]
-    fields: int  # in the first row of data; 0 if there is none
+    fields: int  # fields of the first data row; 0 if there is none
     delimiter: str
 
 
 def csv_head(path: Path) -> Head:
-    """Header, number of fields and delimiter (comma, tab or semicolon, whichever the header has most of)."""
+    """Header, number of fields, and delimiter: the most frequent of comma, tab and semicolon in the header."""
     with _opened(path) as file:
         header = file.readline()
         if not header.strip():
@@ -63,13 +63,13 @@ def csv_head(path: Path) -> Head:
 
 
 def read_csv(path: Path, head: Head, *, only: Sequence[str] = (), text: Sequence[str] = ()) -> pa.Table:
-    """The columns `only` of a CSV file; those in `text` are kept letter by letter, others are guessed.
+    """The columns `only` of a CSV file. Those in `text` stay text; the types of the others are inferred.
 
-    Without `only`, the header is skipped and columns are called f0, f1, ...: for files whose header has fewer
+    Without `only`, the header is skipped and the columns are called f0, f1, ...: for files whose header has fewer
     names than the rows have fields.
     """
     if not head.fields:
-        raise DsrdError(f"{path}: there is a header and no events; give one line per event")
+        raise DsrdError(f"{path}: has a header but no events; give one line per event")
     try:
         table = pyarrow.csv.read_csv(
             str(path),
@@ -81,7 +81,7 @@ def read_csv(path: Path, head: Head, *, only: Sequence[str] = (), text: Sequence
             parse_options=pyarrow.csv.ParseOptions(delimiter=head.delimiter),
             convert_options=pyarrow.csv.ConvertOptions(
                 include_columns=list(only) or None,
-                # Few different names, many rows: the parser keeps each name once per block.
+                # Few distinct names, many rows: a dictionary stores each name once per block.
                 column_types={name: pa.dictionary(pa.int32(), pa.string()) for name in text},
             ),
         )
@@ -91,21 +91,21 @@ def read_csv(path: Path, head: Head, *, only: Sequence[str] = (), text: Sequence
 
 
 def parquet_schema(path: Path) -> pa.Schema:
-    with _wrapped(path, "a whole Parquet file"):
+    with _read_errors(path, "a complete Parquet file"):
         return pyarrow.parquet.read_schema(str(path))
 
 
 def read_parquet(path: Path, only: Sequence[str]) -> pa.Table:
-    with _wrapped(path, "a whole Parquet file"):
+    with _read_errors(path, "a complete Parquet file"):
         table = pyarrow.parquet.ParquetFile(str(path)).read(columns=list(only))
     if not table.num_rows:
-        raise DsrdError(f"{path}: there are no events in it; give one row per event")
+        raise DsrdError(f"{path}: has no events; give one row per event")
     return table
 
 
 def read_npy(path: Path) -> NDArray[Any]:
-    """An array file, mapped rather than loaded; pickled objects are refused."""
-    with _wrapped(path, "a whole .npy file of numbers"):
+    """An array from a `.npy` file, memory-mapped; pickled objects are refused."""
+    with _read_errors(path, "a complete .npy file of numbers"):
         array = np.load(path, mmap_mode="r", allow_pickle=False)
         if array.dtype.kind not in "fiub":
             raise ValueError(f"its entries are {array.dtype}")
@@ -113,7 +113,7 @@ def read_npy(path: Path) -> NDArray[Any]:
 
 
 @contextmanager
-def _wrapped(path: Path, kind: str) -> Iterator[None]:
+def _read_errors(path: Path, kind: str) -> Iterator[None]:
     if not path.is_file():
         raise DsrdError(f"{path}: no such file; check the path")
     try:
@@ -141,7 +141,7 @@ def _opened(path: Path) -> Iterator[IO[str]]:
 
 
 def _csv_fault(path: Path, head: Head, expected: int, error: Exception) -> DsrdError:
-    """What a person needs to know when the parser gave up: found by reading the file once more, slowly."""
+    """The error for a file that Arrow could not parse; the csv module reads it again to find the row."""
     with _opened(path) as file:
         lines = csv.reader(file, delimiter=head.delimiter)
         for row in lines:
@@ -149,8 +149,8 @@ def _csv_fault(path: Path, head: Head, expected: int, error: Exception) -> DsrdE
                 number, fields = lines.line_num, len(row)
                 if fields < expected and next(lines, None) is None:
                     return DsrdError(
-                        f"{path}: row {number}: the last line has {fields} of {expected} fields, so the file "
-                        "was cut off; get it again or delete the line"
+                        f"{path}: row {number}: the last line has {fields} of {expected} fields: the file "
+                        "is truncated; get it again or delete the line"
                     )
                 return DsrdError(
                     f"{path}: row {number}: {fields} fields where {expected} are expected; repair the line"
@@ -171,7 +171,7 @@ def _not_utf8(path: Path) -> DsrdError:
 
 
 def _line_of(path: Path, row: int) -> int:
-    """The line of the file that holds a row of the table (blank lines are skipped, the header is line 1)."""
+    """The line number of a table row (blank lines are skipped, the header is line 1)."""
     with _opened(path) as file:
         lines = csv.reader(file)
         filled = (lines.line_num for fields in lines if fields)

@@ -1,4 +1,4 @@
-"""`load`: whatever holds a stream to a `Dataset`; files are parsed once."""
+"""`load`: read a stream from a file, a table or a name; parsed files are cached."""
 
 from __future__ import annotations
 
@@ -35,16 +35,17 @@ def load(
     data_dir: str | Path | None = None,
     cache: bool = True,
 ) -> Dataset:
-    """Read a stream of events: one row each, with columns for who (`source`), whom (`target`) and when (`time`).
+    """Read a stream of events from a table with one row per event and columns `source`, `target` and `time`.
 
-    `data` is a path, the name of a benchmark data set (looked up in `data_dir`, $DSRD_DATA and the user's own
+    `data` is a path, the name of a benchmark data set (looked up in `data_dir`, $DSRD_DATA and the user's data
     folder), a pandas or polars frame, an Arrow table, a PyG `TemporalData`, `synth` or `synth:events=5000` for a
-    synthetic stream, or a `Dataset`, which is returned as it is.
+    synthetic stream, or a `Dataset`, which is returned unchanged.
 
-    `features` are names or patterns (`f_*`) of number columns; `time_format` is written as for strptime;
-    `bipartite` says that sources and targets are two kinds of nodes. `format` is one of `csv`, `parquet`, `dyglib`
-    (a folder with `ml_NAME.csv`, `ml_NAME.npy`, `ml_NAME_node.npy`), `dyglib-raw` (`NAME.csv` as the benchmarks
-    publish it). Parsed files are kept in the cache folder unless `cache` is false.
+    `source`, `target` and `time` name the columns; `features` names numeric columns, also by pattern (`f_*`).
+    `time_format` is the format of dates, as for strptime. `bipartite` says that sources and targets are separate
+    nodes, even if they share a name. `format` is `csv`, `parquet`, `dyglib` (a folder with `ml_NAME.csv`,
+    `ml_NAME.npy`, `ml_NAME_node.npy`) or `dyglib-raw` (`NAME.csv` as the benchmarks publish it). Parsed files are
+    cached unless `cache` is false.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -54,9 +55,9 @@ def load(
     >>> len(data.events), data.names[3], data.events.time.tolist()
     (2, 'eve', [3.0, 5.0])
     """
-    given = {"source": source, "target": target, "time": time, "label": label, "time_format": time_format}
+    columns = {"source": source, "target": target, "time": time, "label": label, "time_format": time_format}
     patterns = (features,) if isinstance(features, str) else tuple(features)
-    config = overridden(DataConfig(), {**given, "features": patterns, "format": format, "bipartite": bipartite})
+    config = overridden(DataConfig(), {**columns, "features": patterns, "format": format, "bipartite": bipartite})
     return load_with(data, config, name=name, data_dir=data_dir, cache=cache)
 
 
@@ -68,7 +69,7 @@ def load_with(
     data_dir: str | Path | None = None,
     cache: bool = True,
 ) -> Dataset:
-    """`load` with the columns in one object, as runs keep them.
+    """`load` with the columns described by one object, which runs store.
 
     >>> len(load_with("synth:events=500").events)
     500
@@ -76,7 +77,7 @@ def load_with(
     if isinstance(data, Dataset):
         dataset = data
     elif isinstance(data, str) and (data == SYNTH or data.startswith(f"{SYNTH}:")):
-        dataset = _drawn(data)
+        dataset = _synthetic(data)
     elif isinstance(data, str | os.PathLike):
         dataset = _read_files(data if isinstance(data, str) else Path(data), config, data_dir, cache)
     elif is_pyg(data):
@@ -86,18 +87,18 @@ def load_with(
     return dataset if name is None else replace(dataset, name=name)
 
 
-def _drawn(name: str) -> Dataset:
-    """The stream of `synth:key=value,key=value`."""
-    from dsrd.synthetic.drawing import synth  # loads a compiler, which files do not need
+def _synthetic(name: str) -> Dataset:
+    """The stream described by `synth:key=value,key=value`."""
+    from dsrd.synthetic.drawing import synth  # imported here: it loads numba, which plain files do not need
     from dsrd.synthetic.settings import SynthConfig
 
-    given: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for setting in filter(None, name.partition(":")[2].split(",")):
         key, equals, value = setting.partition("=")
         if not equals:
             raise DsrdError(f"{name}: '{setting}' is not key=value; write for example synth:events=5000,seed=1")
-        given[key.strip()] = value.strip()
-    return synth(overridden(SynthConfig(), given, prefix="synth:"), name)
+        settings[key.strip()] = value.strip()
+    return synth(overridden(SynthConfig(), settings, prefix="synth:"), name)
 
 
 def _read_files(dataset: str | Path, config: DataConfig, data_dir: str | Path | None, cache: bool) -> Dataset:
@@ -110,19 +111,19 @@ def _read_files(dataset: str | Path, config: DataConfig, data_dir: str | Path | 
     def parsed() -> Dataset:
         return READERS[plan.format](plan.path, config)
 
-    found = cached(plan.files, f"{plan.format} {config}", parsed) if cache else parsed()
+    result = cached(plan.files, f"{plan.format} {config}", parsed) if cache else parsed()
     by_name = path != Path(dataset) and catalog.get(str(dataset)) is not None
-    return replace(found, catalogued=spec is not None or by_name)
+    return replace(result, catalogued=spec is not None or by_name)
 
 
 def data_folders(data_dir: str | Path | None = None) -> list[Path]:
-    """Folders that hold data sets by name, first match wins: `data_dir`, $DSRD_DATA, the user's own folder."""
-    given = [Path(folder) for folder in (data_dir, os.environ.get("DSRD_DATA")) if folder]
-    return [*given, Path(platformdirs.user_data_dir("dsrd")) / "data"]
+    """Folders searched for data sets by name, in order: `data_dir`, $DSRD_DATA, the user's data folder."""
+    chosen = [Path(folder) for folder in (data_dir, os.environ.get("DSRD_DATA")) if folder]
+    return [*chosen, Path(platformdirs.user_data_dir("dsrd")) / "data"]
 
 
 def folder_of(dataset: str | Path, data_dir: str | Path | None = None) -> Path | None:
-    """The folder that is a data set, given by name or path; None for single files and for what is no file."""
+    """The folder of a data set, by name or path; None for single files and for everything that is not a file."""
     try:
         path = _locate(dataset, data_dir)
     except DsrdError:
@@ -132,18 +133,20 @@ def folder_of(dataset: str | Path, data_dir: str | Path | None = None) -> Path |
 
 @dataclass(frozen=True)
 class _Plan:
+    """Which file to read, and how."""
+
     path: Path  # of the file with the events
     format: str
 
     @property
     def files(self) -> list[Path]:
-        """Everything the result depends on."""
-        every = dyglib.parts(self.path) if self.format == "dyglib" else (self.path,)
-        return [file for file in every if file.exists()]
+        """All files that the result depends on."""
+        candidates = dyglib.parts(self.path) if self.format == "dyglib" else (self.path,)
+        return [file for file in candidates if file.exists()]
 
 
 def _locate(dataset: str | Path, data_dir: str | Path | None) -> Path:
-    """The file or folder meant by a name or a path: what has a separator or a suffix is a path."""
+    """The file or folder of a name or a path; text with a separator or a suffix is a path."""
     path = Path(dataset)
     if isinstance(dataset, Path) or path.name != dataset or path.suffix[1:].isalpha():
         return path
@@ -157,9 +160,9 @@ def _locate(dataset: str | Path, data_dir: str | Path | None) -> Path:
         return path
     if spec is None:
         raise unknown("data set", dataset, catalog.SPECS)
-    tried = ", ".join(str(folder) for folder in folders)
+    searched = ", ".join(str(folder) for folder in folders)
     raise DsrdError(
-        f"data set '{name}' is in none of {tried}; fetch it, or set DSRD_DATA to the folder that holds {name}"
+        f"data set '{name}' is in none of {searched}; fetch it, or set DSRD_DATA to the folder that holds {name}"
     )
 
 
@@ -176,7 +179,7 @@ def _plan(path: Path, config: DataConfig) -> _Plan:
     if path.suffix.lower() in (".parquet", ".pq"):
         return _Plan(path, "parquet")
     if path.suffix.lower() in (".npy", ".npz", ".zip"):
-        raise DsrdError(f"{path}: holds no table of events; give the .csv file or the folder it lies in")
+        raise DsrdError(f"{path}: holds no table of events; give the .csv file, or the folder that contains it")
     head = parse.csv_head(path)
     if {config.source, config.target, config.time} <= set(head.names):
         return _Plan(path, "csv")
@@ -205,8 +208,8 @@ def _plan_folder(folder: Path, format: str) -> _Plan:
 def _read_csv(path: Path, columns: DataConfig) -> Dataset:
     origin, head = parse.csv_origin(path), parse.csv_head(path)
     tabular.require(columns, head.names, origin)
-    letter_by_letter = [columns.source, columns.target, *([columns.time] if columns.time_format else [])]
-    table = parse.read_csv(path, head, only=tabular.needed(columns, head.names), text=letter_by_letter)
+    text = [columns.source, columns.target, *([columns.time] if columns.time_format else [])]
+    table = parse.read_csv(path, head, only=tabular.needed(columns, head.names), text=text)
     dataset = tabular.from_table(table, columns, origin, name=dyglib.name_of(path))
     return replace(dataset, notes=dataset.notes + tabular.ignored(columns, head.names))
 

@@ -1,4 +1,4 @@
-"""A call log to try things on: drawn from the synthetic law, told as calls between people."""
+"""A small sample: a synthetic stream, written as a call log with names and dates."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ COLUMNS = ("caller", "callee", "date", "minutes")
 BEGIN = np.datetime64("2024-03-01", "m")
 LAST_DAY = np.datetime64("2024-05-20", "m")
 
-DRAWN = SynthConfig(events=1545, nodes=61, days=81.0, edge_dim=1, seed=5755)
-"""Of this seed, exactly one node is new on the last day, as a caller: the last in `PEOPLE`."""
+SAMPLE = SynthConfig(events=1545, nodes=61, days=81.0, edge_dim=1, seed=5755)
+"""With this seed exactly one node is new on the last day, as a caller: the last one in `PEOPLE`."""
 
 _NAMES = (
     "ann bob eve carl dora emil finn gina hugo ivan jana karl lena milo nina oscar paula quinn rosa sam tina umar "
@@ -40,15 +40,15 @@ QUESTIONS = (
 
 
 def write_sample(folder: str | Path) -> tuple[Path, Path, Path]:
-    """Write `calls.csv`, the calls of the day after in `tomorrow.csv`, and questions in `ask.csv`.
+    """Write `calls.csv`, the calls of the following day to `tomorrow.csv`, and pairs to score to `ask.csv`.
 
-    The files are the same everywhere. Files of these names that are there already are not overwritten.
+    The files are the same on every machine. Existing files with these names are not overwritten.
     """
     log, tomorrow, ask = paths = tuple(Path(folder) / name for name in (LOG, TOMORROW, ASK))
-    there = next((path for path in paths if path.exists()), None)
-    if there is not None:
-        raise DsrdError(f"{there}: is there already; remove it, or choose another folder")
-    calls = _calls(synth(DRAWN))
+    existing = next((path for path in paths if path.exists()), None)
+    if existing is not None:
+        raise DsrdError(f"{existing}: already exists; remove it, or choose another folder")
+    calls = _calls(synth(SAMPLE))
     known = [call for call in calls if call[2] < str(LAST_DAY)]
     write_text(log, _csv(COLUMNS, known))
     write_text(tomorrow, _csv(COLUMNS, calls[len(known) :]))
@@ -56,11 +56,11 @@ def write_sample(folder: str | Path) -> tuple[Path, Path, Path]:
     return log, tomorrow, ask
 
 
-def _calls(drawn: Dataset) -> list[tuple[str, ...]]:
-    """Who called whom, when and for how long, in the order of time."""
-    src, dst, time, _ = drawn.events.numpy()
+def _calls(stream: Dataset) -> list[tuple[str, ...]]:
+    """(caller, callee, date, minutes) of every event, in time order."""
+    src, dst, time, _ = stream.events.numpy()
     date = BEGIN + (time // 60).astype(np.int64)
-    length = 1 + ((drawn.edge_x[1:, 0].numpy() + 4) ** 2 / 2).astype(np.int64)  # features lie in -4 to 4
+    length = 1 + ((stream.edge_x[1:, 0].numpy() + 4) ** 2 / 2).astype(np.int64)  # features are between -4 and 4
     rows = zip(src.tolist(), dst.tolist(), date.astype(str).tolist(), length.tolist(), strict=True)
     return [(PEOPLE[u - 1], PEOPLE[v - 1], f"{when}:00Z", str(minutes)) for u, v, when, minutes in rows]
 

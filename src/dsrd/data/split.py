@@ -1,4 +1,4 @@
-"""The chronological split: train, validation, test, and the events of nodes that training never sees."""
+"""The chronological split: training, validation and test events, and the events of nodes unseen in training."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from dsrd.errors import DsrdError
 from dsrd.events import Events, as_tensor
 
 FEWEST_EVENTS = 10
-"""Below this a split in three says nothing."""
+"""A stream with fewer events is not split."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """Views of one stream. `train` lacks every event of a withheld node; `val` and `test` lack nothing."""
+    """Parts of one stream. `train` lacks every event of a withheld node; `val` and `test` are complete."""
 
     full: Events
     train: Events
@@ -34,9 +34,9 @@ class Split:
     test_new: Events  # test events with at least one endpoint in `new_nodes`
     val_time: float  # of the last event before validation
     test_time: float  # of the last event before test
-    withheld: Tensor  # sorted node ids: drawn to be unknown in training
-    new_nodes: Tensor  # sorted node ids: every node absent from `train`, withheld or not
-    digest: str  # of the event ids of the five views
+    withheld: Tensor  # sorted ids of nodes drawn to be unseen in training
+    new_nodes: Tensor  # sorted ids of all nodes absent from `train`, withheld or not
+    digest: str  # of the event ids of the five parts
 
 
 def split(
@@ -47,10 +47,10 @@ def split(
     withhold: float = 0.1,
     seed: int = 2020,
 ) -> Split:
-    """Cut a stream in time; equal timestamps stay together, on the earlier side (see `cut`).
+    """Cut a stream at two times; events with equal timestamps stay in the same part (see `cut`).
 
-    A share `withhold` of all nodes is drawn among those active after training ends, and their events are
-    taken out of training. The defaults give the published splits exactly, whatever the Python version.
+    A share `withhold` of all nodes is drawn from those active after the training period, and their events are
+    removed from training. The defaults give exactly the published splits, on every Python version.
 
     >>> stream = Events.from_numpy([1, 2, 3, 4, 5] * 8, [6, 7, 8, 9, 10] * 8, range(40))
     >>> parts = split(stream)
@@ -75,30 +75,30 @@ def split(
     return _views(events, kept, val_start, test_start, np.flatnonzero(withheld))
 
 
-def given(events: Events, parts: Mapping[str, Any]) -> Split:
-    """A split that was made elsewhere: masks [E] of `train`, `val` and `test`. Nobody is withheld.
+def split_from_masks(events: Events, masks: Mapping[str, Any]) -> Split:
+    """A split made elsewhere, as boolean masks [E] of `train`, `val` and `test`. No node is withheld.
 
-    Validation and test must be the last events of the stream, one after the other; training may lack some of
-    those before.
+    Validation and test must be the last events of the stream, in this order; training may omit some of the
+    events before them.
 
     >>> stream = Events.from_numpy([1, 2, 1, 3], [4, 5, 4, 5], range(4))
     >>> row = np.arange(4)
-    >>> parts = given(stream, {"train": row < 2, "val": row == 2, "test": row == 3})
+    >>> parts = split_from_masks(stream, {"train": row < 2, "val": row == 2, "test": row == 3})
     >>> len(parts.train), parts.new_nodes.tolist()
     (2, [3])
     """
-    masks = {part: np.asarray(parts[part], dtype=np.bool_) for part in ("train", "val", "test")}
-    for part, mask in masks.items():
+    checked = {part: np.asarray(masks[part], dtype=np.bool_) for part in ("train", "val", "test")}
+    for part, mask in checked.items():
         if mask.shape != (len(events),):
             raise DsrdError(f"split: the mask of {part} has shape {mask.shape}; give one entry per event")
-    kept, val, test = (np.flatnonzero(mask) for mask in masks.values())
+    kept, val, test = (np.flatnonzero(mask) for mask in checked.values())
     _refuse_empty(len(kept), len(val), len(test), withheld=0)
     val_start, test_start = int(val[0]), int(test[0])
     late = np.concatenate([val, test])
     if kept[-1] >= val_start or not np.array_equal(late, np.arange(val_start, len(events))):
         raise DsrdError(
-            "split: validation and test must be the last events of the stream, in this order, and training lie "
-            "before them; sort the events by time and cut them there"
+            "split: validation and test must be the last events of the stream, in this order, with training "
+            "before them; sort the events by time and cut them twice"
         )
     return _views(events, kept, val_start, test_start, np.zeros(0, np.int64))
 
@@ -126,10 +126,10 @@ def _views(
 
 
 def cut(time: NDArray[np.float64], val_ratio: float = 0.15, test_ratio: float = 0.15) -> tuple[int, int]:
-    """Rows at which validation and test begin: right after the published quantiles of time.
+    """The rows at which validation and test begin: after the published quantiles of time.
 
-    A stream with few distinct times can have both quantiles at one of them, which would leave a part empty. It is
-    then cut between the timestamps that come nearest to the shares asked for, if it has three or more.
+    In a stream with few distinct times both quantiles can be the same time, which would leave a part empty. Such a
+    stream is cut between the timestamps that come nearest to the requested shares, if it has three or more.
 
     >>> cut(np.arange(20.0))
     (14, 17)
@@ -138,12 +138,12 @@ def cut(time: NDArray[np.float64], val_ratio: float = 0.15, test_ratio: float = 
     """
     shares = (1 - val_ratio - test_ratio, 1 - test_ratio)
     first, second = np.searchsorted(time, np.quantile(time, shares), side="right").tolist()
-    borders = np.flatnonzero(np.diff(time)) + 1  # rows at which another time begins
+    borders = np.flatnonzero(np.diff(time)) + 1  # rows at which a new timestamp begins
     if 0 < first < second < len(time) or len(borders) < 2:
         return first, second
     train, both = (share * len(time) for share in shares)
     begin = np.arange(len(borders) - 1)
-    end = np.maximum(int(np.abs(borders - both).argmin()), begin + 1)  # the best second border after each first
+    end = np.maximum(int(np.abs(borders - both).argmin()), begin + 1)  # best second border for each first
     best = int((np.abs(borders[begin] - train) + np.abs(borders[end] - both)).argmin())
     return int(borders[begin[best]]), int(borders[end[best]])
 
@@ -152,16 +152,16 @@ def _refuse_empty(train: int, val: int, test: int, withheld: int) -> None:
     if not (train and val and test):
         raise DsrdError(
             f"split: {train} training, {val} validation and {test} test events ({withheld} withheld from "
-            "training); none may be empty: give a longer stream, one with more distinct times, or other ratios"
+            "training); no part may be empty: give a longer stream, more distinct times, or other ratios"
         )
 
 
 def _withheld(late: Events, count: int, seed: int) -> NDArray[np.int64]:
-    """Nodes drawn among those of the late events.
+    """Nodes drawn from those of the late events.
 
-    `sample` picks by position, so the published split hangs on the iteration order of the set it was handed:
-    a set of all late sources, united with one of all late targets. Adding what a set already has leaves its
-    order alone, so first occurrences are enough to build the same set.
+    `sample` picks by position, so the published split depends on the iteration order of its set: the set of all
+    late sources, united with the set of all late targets. Adding an element twice does not change the order, so
+    first occurrences are enough to build the same set.
     """
     sources, targets = (set(_first_occurrences(ids)) for ids in late.numpy()[:2])
     population = tuple(sources.union(targets))
@@ -179,7 +179,7 @@ def _first_occurrences(ids: NDArray[np.int64]) -> list[int]:
 
 
 def _table(size: int, *ids: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Membership by node id."""
+    """A boolean per node id: whether it is among `ids`."""
     table = np.zeros(size, dtype=np.bool_)
     for some in ids:
         table[some] = True

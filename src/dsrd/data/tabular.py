@@ -1,4 +1,4 @@
-"""Tables of events with columns of any name (CSV, Parquet, data frames) to a `Dataset`."""
+"""Tables of events (CSV, Parquet, data frames), with columns of any name, as a `Dataset`."""
 
 from __future__ import annotations
 
@@ -13,29 +13,28 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dsrd.config import DataConfig
-from dsrd.data import values
+from dsrd.data import column_arrays
 from dsrd.data.dataset import Dataset, Names
 from dsrd.data.parse import Origin
 
 METADATA = b"dsrd"
-"""Key of the schema metadata in tables that `dsrd` wrote: what a table of events cannot say by itself."""
-
+"""Key of the schema metadata in tables that `dsrd` wrote: what the columns cannot express."""
 
 ROLES = ("source", "target", "time", "label")
 
 
 def feature_names(columns: DataConfig, available: Sequence[str]) -> list[str]:
-    """The columns that the patterns pick, in the order of the table; a pattern passes over the other roles'."""
-    own = _roles(columns).values()
+    """The columns that match the feature patterns, in table order; source, target, time and label are left out."""
+    other_roles = _roles(columns).values()
     return [
         name
         for name in available
-        if name not in own and any(fnmatchcase(name, pattern) for pattern in columns.features)
+        if name not in other_roles and any(fnmatchcase(name, pattern) for pattern in columns.features)
     ]
 
 
 def needed(columns: DataConfig, available: Sequence[str]) -> list[str]:
-    """All columns to read.
+    """The columns to read.
 
     >>> columns = DataConfig(time="when", features=("f_*",))
     >>> needed(columns, ["source", "target", "when", "f_0", "f_1", "note"])
@@ -45,13 +44,13 @@ def needed(columns: DataConfig, available: Sequence[str]) -> list[str]:
 
 
 def require(columns: DataConfig, available: Sequence[str], origin: Origin) -> None:
-    """Raise an error for the first column that is not there, is there twice, or is to be two things at once."""
+    """Raise an error for the first column that is missing, occurs twice, or has two roles."""
     roles = _roles(columns)
     role_of: dict[str, str] = {}
     for role, wanted in roles.items():
         if wanted not in available:
             raise origin.error(
-                f"there is no column '{wanted}'; it has {_listed(available)}: name yours with `{role}`"
+                f"there is no column '{wanted}', only {_listed(available)}; set `{role}` to the right one"
             )
         if wanted in role_of:
             raise origin.error(
@@ -59,11 +58,11 @@ def require(columns: DataConfig, available: Sequence[str], origin: Origin) -> No
             )
         role_of[wanted] = role
     for pattern in columns.features:
-        picked = [name for name in available if fnmatchcase(name, pattern)]
-        if not picked:
-            raise origin.error(f"no column matches '{pattern}'; it has {_listed(available)}: correct `features`")
-        taken = [name for name in picked if name in role_of]
-        if len(taken) == len(picked):
+        matching = [name for name in available if fnmatchcase(name, pattern)]
+        if not matching:
+            raise origin.error(f"no column matches '{pattern}', only {_listed(available)}; correct `features`")
+        taken = [name for name in matching if name in role_of]
+        if len(taken) == len(matching):
             raise origin.error(f"'{taken[0]}' is the {role_of[taken[0]]} column; take it out of `features`")
     wanted_names = needed(columns, available)
     twice = next((name for name in wanted_names if available.count(name) > 1), None)
@@ -72,32 +71,34 @@ def require(columns: DataConfig, available: Sequence[str], origin: Origin) -> No
 
 
 def from_table(table: pa.Table, columns: DataConfig, origin: Origin, *, name: str) -> Dataset:
-    """Sort by time, number the nodes from 1 in the order in which they appear, check every entry.
+    """Check every entry, sort the events by time, and number the nodes from 1 in order of appearance.
 
-    Bipartite: sources and targets are named separately, and targets are numbered after all sources.
+    Bipartite: sources and targets have separate names, and targets are numbered after all sources.
     """
     written = json.loads((table.schema.metadata or {}).get(METADATA, b"{}"))
     bipartite = columns.bipartite
     if bipartite is None:
         bipartite = bool(written.get("bipartite", False))
     require(columns, table.column_names, origin)
-    time, dates = values.dated_times(table[columns.time], "time", origin, columns.time_format)
+    time, dates = column_arrays.dated_times(table[columns.time], "time", origin, columns.time_format)
     order, notes = _order(time)
-    if not dates and values.look_like_days(time):
+    if not dates and column_arrays.look_like_days(time):
         notes += (
             f"times such as {time[0]:.0f} look like dates and are read as numbers; if they are dates, "
             "give the `time_format` %Y%m%d",
         )
     if written.get("ids_are_names"):
-        src, dst = (values.integers(table[end], end, origin, least=1) for end in (columns.source, columns.target))
-        known: Names | None = None
+        src, dst = (
+            column_arrays.integers(table[end], end, origin, least=1) for end in (columns.source, columns.target)
+        )
+        names: Names | None = None
     else:
-        src, dst, known = _number(table, columns, origin, order, bipartite)
+        src, dst, names = _number(table, columns, origin, order, bipartite)
     features = feature_names(columns, table.column_names)
     edge_x = np.zeros((len(time) + 1, len(features)), dtype=np.float32)  # [E + 1, d]
     for j, feature in enumerate(features):
-        edge_x[1:, j] = values.numbers(table[feature], f"feature '{feature}'", origin)[order]
-    label = values.numbers(table[columns.label], "label", origin)[order] if columns.label else None
+        edge_x[1:, j] = column_arrays.numbers(table[feature], f"feature '{feature}'", origin)[order]
+    label = column_arrays.numbers(table[columns.label], "label", origin)[order] if columns.label else None
     return Dataset.from_arrays(
         name,
         src[order],
@@ -105,7 +106,7 @@ def from_table(table: pa.Table, columns: DataConfig, origin: Origin, *, name: st
         time[order],
         edge_x=edge_x if features else None,
         label=label,
-        names=known,
+        names=names,
         bipartite=bipartite,
         notes=notes,
         columns=replace(columns, bipartite=bipartite),
@@ -115,7 +116,7 @@ def from_table(table: pa.Table, columns: DataConfig, origin: Origin, *, name: st
 
 
 def written_columns(columns: DataConfig, schema: pa.Schema) -> DataConfig:
-    """The columns of a table that `dsrd` wrote, unless others are asked for."""
+    """The columns stored in a table that `dsrd` wrote, unless others are requested."""
     written = json.loads((schema.metadata or {}).get(METADATA, b"{}"))
     if not written or replace(columns, format="auto", bipartite=None) != DataConfig():
         return columns
@@ -123,16 +124,16 @@ def written_columns(columns: DataConfig, schema: pa.Schema) -> DataConfig:
 
 
 def ignored(columns: DataConfig, available: Sequence[str]) -> tuple[str, ...]:
-    """A note about columns nobody asked for, since they may have been meant as features."""
+    """A note about columns that are not read: they may be features the user forgot to name."""
     read = needed(columns, available)
-    left = [name for name in available if name not in read]
-    if not left:
+    unread = [name for name in available if name not in read]
+    if not unread:
         return ()
-    return (f"ignored {_listed(left)}; pick features with `features`, a label with `label`",)
+    return (f"ignored {_listed(unread)}; choose features with `features`, a label with `label`",)
 
 
 def _roles(columns: DataConfig) -> dict[str, str]:
-    """The column of each role that has one."""
+    """The column of every role that has one."""
     return {role: getattr(columns, role) for role in ROLES if getattr(columns, role) is not None}
 
 
@@ -147,34 +148,34 @@ def _order(time: NDArray[np.float64]) -> tuple[Any, tuple[str, ...]]:
 def _number(
     table: pa.Table, columns: DataConfig, origin: Origin, order: Any, bipartite: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], Names]:
-    """Node ids in file order, and their names; numbered by first appearance in time order."""
-    src, src_names = values.names(table[columns.source], "source", origin)
-    dst, dst_names = values.names(table[columns.target], "target", origin)
+    """Node ids by table row, and their names; ids follow the first appearance in time."""
+    src, src_names = column_arrays.names(table[columns.source], "source", origin)
+    dst, dst_names = column_arrays.names(table[columns.target], "target", origin)
     if bipartite:
         src_rank, src_names = _by_appearance(src[order], src_names)
         dst_rank, dst_names = _by_appearance(dst[order], dst_names)
         first_target = len(src_names) + 1
-        names = Names.two_kinds(_with_nobody(src_names, dst_names), first_target)
+        names = Names.two_kinds(_with_padding(src_names, dst_names), first_target)
         return src_rank[src] + 1, dst_rank[dst] + first_target, names
     both = pa.concat_arrays([src_names, dst_names]).dictionary_encode()
     shared = np.asarray(both.indices).astype(np.int64)
     src, dst = shared[src], shared[dst + len(src_names)]
-    rank, different = _by_appearance(np.stack([src[order], dst[order]], axis=1).reshape(-1), both.dictionary)
-    return rank[src] + 1, rank[dst] + 1, Names(_with_nobody(different))
+    rank, distinct = _by_appearance(np.stack([src[order], dst[order]], axis=1).reshape(-1), both.dictionary)
+    return rank[src] + 1, rank[dst] + 1, Names(_with_padding(distinct))
 
 
 def _by_appearance(codes: NDArray[np.int64], names: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
-    """(new number of each code, names in the new order), numbers given in order of first appearance."""
+    """(new number of each code, names in the new order); numbers follow the first appearance."""
     first = np.full(len(names), len(codes))
-    first[codes[::-1]] = np.arange(len(codes))[::-1]  # the last assignment stays: the earliest position
+    first[codes[::-1]] = np.arange(len(codes))[::-1]  # reversed: the earliest position is assigned last
     oldest_first = np.argsort(first, kind="stable")
     rank = np.empty_like(oldest_first)
     rank[oldest_first] = np.arange(len(names))
-    used = int((first < len(codes)).sum())  # categories of a frame need not occur
+    used = int((first < len(codes)).sum())  # a categorical column may have categories without rows
     return rank, names.take(pa.array(oldest_first[:used]))
 
 
-def _with_nobody(*names: pa.Array) -> pa.Array:
+def _with_padding(*names: pa.Array) -> pa.Array:
     return pa.concat_arrays([pa.array([""], pa.string()), *names])
 
 

@@ -1,7 +1,7 @@
-"""Link-prediction data sets of the Temporal Graph Benchmark (`tgbl-*`): events, split and negatives as they come.
+"""Link-prediction data sets of the Temporal Graph Benchmark (`tgbl-*`), with its split and negatives.
 
-py-tgb keeps its negatives in pickles, which can run whatever their author wrote. Nothing here opens one: py-tgb
-has to have loaded them, at the user's own command, and what is taken over are arrays.
+py-tgb stores negatives in pickles, which can execute any code. Nothing here opens a pickle: the user lets py-tgb
+load the data set, and only arrays are taken from it.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from dsrd.data.dataset import Dataset
 from dsrd.errors import DsrdError
 from dsrd.events import NULL, as_tensor
 
-Ask = Callable[[str, Any, Any, Any], Sequence[Any]]
-"""(part, sources, targets, times) -> the wrong targets of each of these events, in the benchmark's ids."""
+NegativesOf = Callable[[str, Any, Any, Any], Sequence[Any]]
+"""(part, sources, targets, times) -> the negative targets of each event, in the ids of the benchmark."""
 
-WHO_WHOM_WHEN = ("sources", "destinations", "timestamps")
+EVENT_COLUMNS = ("sources", "destinations", "timestamps")
 PARTS = ("train", "val", "test")
 RANKED = ("val", "test")
-AT_ONCE = 1000  # events whose negatives are asked for in one call: py-tgb answers with lists of Python numbers
+QUERY_SIZE = 1000  # events per call of py-tgb, which returns negatives as lists of Python numbers
 
 
 class Benchmark(NamedTuple):
-    """What `Task.of_parts` takes: `Task.of_parts(*from_tgb(dataset))`."""
+    """The arguments of `Task.of_parts`: `Task.of_parts(*from_tgb(dataset))`."""
 
     dataset: Dataset
     parts: Mapping[str, NDArray[np.bool_]]  # masks [E] of train, val, test
-    candidates: Mapping[str, Tensor]  # of val and test: [E, m] wrong targets, NULL where a row has fewer
+    candidates: Mapping[str, Tensor]  # negative targets of val and test: [E, m], NULL where a row has fewer
 
 
 def from_tgb(dataset: Any) -> Benchmark:
-    """Take over what py-tgb has loaded: a `LinkPropPredDataset` or a `PyGLinkPropPredDataset`.
+    """Convert a data set that py-tgb has loaded: a `LinkPropPredDataset` or a `PyGLinkPropPredDataset`.
 
     Its `load_val_ns()` and `load_test_ns()` must have been called. Node ids start at 0 there, at 1 here.
     """
@@ -47,20 +47,20 @@ def from_tgb(dataset: Any) -> Benchmark:
         name, data, sampler = dataset.name, dataset.full_data, dataset.negative_sampler
         parts = {part: getattr(dataset, f"{part}_mask") for part in PARTS}
     except AttributeError as error:
-        raise DsrdError(f"no data set of py-tgb ({error}); give a LinkPropPredDataset") from error
+        raise DsrdError(f"not a data set of py-tgb ({error}); give a LinkPropPredDataset") from error
     if "edge_type" in data:
         raise DsrdError(f"{name}: its events have types, which no model here reads; give a tgbl-* data set")
 
-    def ask(part: str, *asked: Any) -> Sequence[Any]:
+    def negatives_of(part: str, *events: Any) -> Sequence[Any]:
         try:
-            found: Sequence[Any] = sampler.query_batch(*asked, split_mode=part)
+            negatives: Sequence[Any] = sampler.query_batch(*events, split_mode=part)
         except (KeyError, TypeError, ValueError) as error:
             raise DsrdError(
                 f"{name}: has no negatives for {part} ({error}); call its load_{part}_ns() before from_tgb"
             ) from error
-        return found
+        return negatives
 
-    return _taken_over(name, data, parts, ask, getattr(dataset, "node_feat", None))
+    return _converted(name, data, parts, negatives_of, getattr(dataset, "node_feat", None))
 
 
 def from_tgb_arrays(
@@ -70,18 +70,18 @@ def from_tgb_arrays(
     negatives: Mapping[str, Mapping[tuple[Any, Any, Any], Any]],
     node_feat: Any = None,
 ) -> Benchmark:
-    """The same from arrays: `data` has `sources`, `destinations`, `timestamps` and perhaps `edge_feat`; `parts`
-    are the masks; `negatives`, for `val` and `test`, map (source, destination, timestamp) to wrong destinations.
+    """The same from arrays: `data` has `sources`, `destinations`, `timestamps` and optionally `edge_feat`; `parts`
+    are masks; `negatives` of `val` and `test` map (source, destination, timestamp) to negative destinations.
 
     >>> data = {"sources": [0, 1, 0], "destinations": [2, 3, 3], "timestamps": [5, 6, 7]}
     >>> parts = {"train": [1, 0, 0], "val": [0, 1, 0], "test": [0, 0, 1]}
-    >>> found = from_tgb_arrays("tiny", data, parts, {"val": {(1, 3, 6): [2, 4]}, "test": {(0, 3, 7): [2]}})
-    >>> found.dataset.events.src.tolist(), found.candidates["val"].tolist()
+    >>> benchmark = from_tgb_arrays("tiny", data, parts, {"val": {(1, 3, 6): [2, 4]}, "test": {(0, 3, 7): [2]}})
+    >>> benchmark.dataset.events.src.tolist(), benchmark.candidates["val"].tolist()
     ([1, 2, 1], [[3, 5]])
     """
 
-    def ask(part: str, *asked: Any) -> Sequence[Any]:
-        events = list(zip(*(column.tolist() for column in asked), strict=True))
+    def negatives_of(part: str, *columns: Any) -> Sequence[Any]:
+        events = list(zip(*(column.tolist() for column in columns), strict=True))
         missing = next((event for event in events if event not in negatives[part]), None)
         if missing is not None:
             raise DsrdError(
@@ -89,20 +89,20 @@ def from_tgb_arrays(
             )
         return [negatives[part][event] for event in events]
 
-    return _taken_over(name, data, parts, ask, node_feat)
+    return _converted(name, data, parts, negatives_of, node_feat)
 
 
 def _remedy(name: str) -> str:
     if find_spec("tgb") is None:
         return "py-tgb is not installed; run `pip install dsrd[tgb]`, then give the data set it has loaded"
-    return f"'{name}' is a name; give LinkPropPredDataset('{name}') of py-tgb, its negatives loaded"
+    return f"'{name}' is a name; give LinkPropPredDataset('{name}') of py-tgb, with its negatives loaded"
 
 
-def _taken_over(
-    name: str, data: Mapping[str, Any], parts: Mapping[str, Any], ask: Ask, node_feat: Any
+def _converted(
+    name: str, data: Mapping[str, Any], parts: Mapping[str, Any], negatives_of: NegativesOf, node_feat: Any
 ) -> Benchmark:
-    """Sorted by time, ids from 1; candidates in the order of the sorted events."""
-    columns = {key: np.asarray(data[key]) for key in WHO_WHOM_WHEN}
+    """Events sorted by time with ids from 1; candidates in the order of the sorted events."""
+    columns = {key: np.asarray(data[key]) for key in EVENT_COLUMNS}
     columns |= {part: np.asarray(parts[part], dtype=np.bool_) for part in PARTS}
     if data.get("edge_feat") is not None:
         columns["edge_feat"] = np.asarray(data["edge_feat"])
@@ -113,10 +113,11 @@ def _taken_over(
                 f"{name}: {key} has {len(column)} rows for {len(order)} timestamps; give one per event"
             )
         columns[key] = column[order]
-    src, dst, time = (columns[key] for key in WHO_WHOM_WHEN)
+    src, dst, time = (columns[key] for key in EVENT_COLUMNS)
     masks = {part: columns[part] for part in PARTS}
     candidates = {
-        part: _padded(name, part, ask, *(column[masks[part]] for column in (src, dst, time))) for part in RANKED
+        part: _padded(name, part, negatives_of, *(column[masks[part]] for column in (src, dst, time)))
+        for part in RANKED
     }
     rows = 1 + max(int(ids.max(initial=NULL)) for ids in (src + 1, dst + 1, *candidates.values()))
     unsorted = int((np.diff(order) < 0).sum())
@@ -125,33 +126,34 @@ def _taken_over(
         src + 1,
         dst + 1,
         time,
-        edge_x=_below_padding(columns["edge_feat"], len(src) + 1) if "edge_feat" in columns else None,
-        node_x=_below_padding(np.zeros((0, 1)) if node_feat is None else np.asarray(node_feat), rows),
+        edge_x=_with_padding_row(columns["edge_feat"], len(src) + 1) if "edge_feat" in columns else None,
+        node_x=_with_padding_row(np.zeros((0, 1)) if node_feat is None else np.asarray(node_feat), rows),
         bipartite=not np.isin(dst, src).any(),
-        notes=(f"sorted by time: {unsorted} rows followed later ones",) if unsorted else (),
+        notes=(f"sorted by time: {unsorted} rows were earlier than the row before",) if unsorted else (),
     )
-    return Benchmark(dataset, masks, {part: as_tensor(wrong) for part, wrong in candidates.items()})
+    return Benchmark(dataset, masks, {part: as_tensor(targets) for part, targets in candidates.items()})
 
 
 def _padded(
-    name: str, part: str, ask: Ask, src: NDArray[Any], dst: NDArray[Any], time: NDArray[Any]
+    name: str, part: str, negatives_of: NegativesOf, src: NDArray[Any], dst: NDArray[Any], time: NDArray[Any]
 ) -> NDArray[np.int64]:
-    """The wrong targets of each event in our ids: [E, m], NULL where an event has fewer than others."""
+    """The negative targets of each event, with ids from 1: [E, m], NULL where an event has fewer."""
     rows: list[NDArray[np.int64]] = []
-    for start in range(0, len(src), AT_ONCE):
-        some = slice(start, start + AT_ONCE)
-        rows += [np.asarray(wrong, dtype=np.int64) + 1 for wrong in ask(part, src[some], dst[some], time[some])]
+    for start in range(0, len(src), QUERY_SIZE):
+        batch = slice(start, start + QUERY_SIZE)
+        negatives = negatives_of(part, src[batch], dst[batch], time[batch])
+        rows += [np.asarray(targets, dtype=np.int64) + 1 for targets in negatives]
     length = np.array([len(row) for row in rows], dtype=np.int64)
-    found = np.full((len(rows), length.max(initial=0)), NULL, dtype=np.int64)
-    for into, row in zip(found, rows, strict=True):
+    padded = np.full((len(rows), length.max(initial=0)), NULL, dtype=np.int64)
+    for padded_row, row in zip(padded, rows, strict=True):
         if row.min(initial=1) < 1:
             raise DsrdError(f"{name}: {row.min() - 1} among the negatives of {part}; node ids start at 0")
-        into[: len(row)] = row
-    return found
+        padded_row[: len(row)] = row
+    return padded
 
 
-def _below_padding(x: NDArray[Any], rows: int) -> NDArray[np.float32]:
-    """Features with the row of nobody in front, and zeros for nodes that have none: [rows, d] at least."""
+def _with_padding_row(x: NDArray[Any], rows: int) -> NDArray[np.float32]:
+    """Features below a padding row 0, with zeros for ids that have none: at least [rows, d]."""
     matrix = x[:, None] if x.ndim == 1 else x
     padded = np.zeros((max(rows, len(matrix) + 1), matrix.shape[1]), dtype=np.float32)
     padded[1 : len(matrix) + 1] = matrix

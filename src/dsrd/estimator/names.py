@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dsrd.data import values
+from dsrd.data import column_arrays
 from dsrd.data.growing import GrowingStream
 from dsrd.data.parse import Origin
 from dsrd.errors import DsrdError
@@ -69,7 +69,7 @@ def asked_pairs(given: Given, stream: GrowingStream, names: Names, at: float | N
     if columns.time in table.column_names and len(table):
         if at is not None:
             raise origin.error(f"there is a column '{columns.time}' and a time besides; give one of them")
-        time = values.times(table[columns.time], "time", origin, columns.time_format)
+        time = column_arrays.times(table[columns.time], "time", origin, columns.time_format)
     else:
         time = np.full(len(table), np.nextafter(stream.last_time, np.inf) if at is None else at)
     src, known_src = _ids(table[columns.source], "source", origin, names)
@@ -78,7 +78,7 @@ def asked_pairs(given: Given, stream: GrowingStream, names: Names, at: float | N
 
 
 def _ids(column: Any, what: str, origin: Origin, names: Names) -> tuple[Ids, NDArray[np.bool_]]:
-    code, distinct = values.names(column, what, origin)
+    code, distinct = column_arrays.names(column, what, origin)
     found = [names.id(str(name), target=what == "target") for name in distinct]
     ids = np.array([node for node, _ in found], dtype=np.int64)
     known = np.array([there for _, there in found], dtype=np.bool_)
@@ -89,10 +89,10 @@ def moment(at: Any, stream: GrowingStream) -> float | None:
     """A time as one writes it (number, text, date), read as the times of the stream are."""
     if at is None:
         return None
-    remedy = f"give a number, 0 or later, or a date ({values.ISO})"
+    remedy = f"give a number, 0 or later, or a date ({column_arrays.ISO})"
     try:
         column = pa.chunked_array([pa.array([at])])
-        return float(values.times(column, "time", Origin("at"), stream.columns.time_format)[0])
+        return float(column_arrays.times(column, "time", Origin("at"), stream.columns.time_format)[0])
     except (DsrdError, pa.ArrowException, TypeError):
         raise DsrdError(f"time {at}: {remedy}") from None
 

@@ -6,7 +6,7 @@ import html
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dsrd.config import label
+from dsrd.config import model_label
 from dsrd.estimator.tables import Table
 
 KINDS = ("random", "historical", "inductive")
@@ -104,7 +104,7 @@ class Results:
 
 def model_rows(record: Record) -> Rows:
     """A record's test results by model, a row for every head it was asked by."""
-    name, others = label(record["model"], record["preset"]), record.get("heads", {})
+    name, others = model_label(record["model"], record["preset"]), record.get("heads", {})
     if not others:
         return {name: record["results"]}
     rows = {f"{name} ({record['head']})": record["results"]}
@@ -144,7 +144,7 @@ def verdict(record: Record) -> str:
     if kind is None or mine is None or rule[kind].get("ap") is None:
         return ""
     theirs, name = rule[kind]["ap"], rule[kind]["rule"]
-    model, gain = label(record["model"], record["preset"]), mine - rule[kind]["ap"]
+    model, gain = model_label(record["model"], record["preset"]), mine - rule[kind]["ap"]
     figures = f"{mine:.2f} against {theirs:.2f} AP, {kind} negatives, transductive"
     best = f"the best rule that learns nothing ({name})"
     if abs(gain) < ALIKE:

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from dsrd.data.dataset import Dataset
-from dsrd.data.split import Split, given, split
+from dsrd.data.split import Split, split, split_from_masks
 from dsrd.errors import DsrdError
 from dsrd.evaluate.protocol import Pass, passes
 from dsrd.history.past import Past
@@ -46,7 +46,7 @@ class Task:
         `candidates`, by part, are the wrong targets to rank each event of `val` or `test` against: [E, m], rows
         with fewer filled up with NULL. They take the place of drawn ones. There are no new-node passes.
         """
-        found, wrong = given(dataset.events, parts), dict(candidates or {})
+        found, wrong = split_from_masks(dataset.events, parts), dict(candidates or {})
         kept = []
         for each in passes(found):
             if each.setting == "transductive":

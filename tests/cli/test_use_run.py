@@ -1,4 +1,4 @@
-"""Asking a trained run: a node's likeliest partners, embeddings, and what was learned."""
+"""Use of a trained run: `dsrd predict`, `embed` and `inspect`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pyarrow.parquet
 import pytest
 
 from dsrd.models import DEFAULT
-
-from .conftest import CALLS, QUICK, STATELESS, STREAM, TRAINED, UNTRAINED, done, refused, write_calls
+from support.call_log import CALLS, write_calls
+from support.program import QUICK, STATELESS, STREAM, TRAINED, UNTRAINED, done, refused
 
 
 @pytest.fixture(scope="module")
@@ -23,16 +23,6 @@ def callers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     calls = write_calls(folder / "calls.csv")
     done("train", "-m", DEFAULT, *QUICK, "-d", calls, *CALLS, "-o", folder / "run", "--results", "none")
     return folder / "run"
-
-
-@pytest.mark.parametrize("command", ["predict", "embed", "inspect"])
-def test_help_has_an_example_and_a_line_per_option(command: str):
-    shown = done(command, "--help").out
-    assert f"\n    dsrd {command}" in shown
-    assert all(len(line) <= 80 for line in shown.splitlines() if "    dsrd " not in line)
-    options = shown.split("Options:")[1].split("Examples:")[0]
-    assert all(line.startswith("  -") for line in filter(str.strip, options.splitlines()))
-    assert f"\n  {command} " in done("--help").out
 
 
 def test_partners_of_a_node_by_name(callers: Path):
@@ -51,9 +41,9 @@ def test_partners_of_a_node_by_name(callers: Path):
 
 
 def test_partners_of_several_nodes(callers: Path):
-    found = done("predict", callers, "--node", "Ann", "--node", "zoe", "--top", 2, "--json").json["predictions"]
-    assert [row["caller"] for row in found] == ["Ann", "Ann", "zoe", "zoe"]
-    assert [row["known"] for row in found] == [True, True, False, False]
+    result = done("predict", callers, "--node", "Ann", "--node", "zoe", "--top", 2, "--json").json["predictions"]
+    assert [row["caller"] for row in result] == ["Ann", "Ann", "zoe", "zoe"]
+    assert [row["known"] for row in result] == [True, True, False, False]
     assert "unknown node 'zoe'" in refused("predict", callers, "--node", "zoe", "--strict-names")
     Path("ask.csv").write_text("caller,callee\nAnn,zoe\n")
     assert "unknown node 'zoe'" in refused("predict", callers, "--pairs", "ask.csv", "--strict-names")
@@ -69,13 +59,13 @@ def test_predict_reads_its_own_output_and_keeps_columns(callers: Path):
     assert Path("first.csv").read_text().splitlines()[1].startswith("007,Ann,Bob,2024-05-22T08:00:00Z,0.")
 
 
-def test_partners_at_a_time_by_a_head_into_a_file(callers: Path):
+def test_partners_with_time_head_and_out(callers: Path):
     words = ["predict", callers, "--node", "007", "--time", "2024-05-19T08:00:00Z"]
-    found = done(*words, "--json").json
-    assert found["rows"] == 8
-    assert {row["when"] for row in found["predictions"]} == {"2024-05-19T08:00:00Z"}
-    assert done(*words, "--head", "partner", "--json").json == found
-    assert done(*words, "--head", "pair", "--json").json != found
+    result = done(*words, "--json").json
+    assert result["rows"] == 8
+    assert {row["when"] for row in result["predictions"]} == {"2024-05-19T08:00:00Z"}
+    assert done(*words, "--head", "partner", "--json").json == result
+    assert done(*words, "--head", "pair", "--json").json != result
     assert done(*words, "--top", 2, "--out", "best.csv", "--json").json == {"rows": 2, "out": "best.csv"}
     assert len(Path("best.csv").read_text().splitlines()) == 3
 
@@ -90,11 +80,11 @@ def test_partners_of_a_numbered_node(trained_once: Callable[[str], Path], model:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
-        ("", "predict needs either --pairs or --node, and not both"),
-        ("--node Ann --pairs ask.csv", "predict needs either --pairs or --node, and not both"),
-        ("--pairs ask.csv --top 3", "--top goes with --node"),
+        ("", "give either --pairs or --node"),
+        ("--node Ann --pairs ask.csv", "give either --pairs or --node"),
+        ("--pairs ask.csv --top 3", "--top is only for --node"),
         ("--node Ann --time 3 --time 4", "--time is given twice; keep one"),
         ("--node Anm --strict-names", "unknown node 'Anm'; did you mean 'Ann'?"),
         ("--node Ann --top 0", "--top 0: give 1 or more"),
@@ -104,23 +94,23 @@ def test_partners_of_a_numbered_node(trained_once: Callable[[str], Path], model:
         ("--node Ann --head pairs", "unknown head 'pairs'; did you mean 'pair'?"),
     ],
 )
-def test_questions_that_are_none(callers: Path, words: str, said: str):
+def test_predict_refuses_invalid_options(callers: Path, words: str, message: str):
     Path("ask.csv").write_text("caller,callee\nAnn,Bob\n")
-    assert said in refused("predict", callers, *words.split())
+    assert message in refused("predict", callers, *words.split())
 
 
-def test_a_node_without_a_name(callers: Path):
+def test_an_empty_node_name_is_refused(callers: Path):
     assert "a node without a name" in refused("predict", callers, "--node=")
 
 
 @pytest.mark.parametrize("name", ["0", "999", "-1", "Ann"])
-def test_a_number_that_is_no_node(trained_once: Callable[[str], Path], name: str):
+def test_a_number_that_is_not_a_node_id_is_refused(trained_once: Callable[[str], Path], name: str):
     assert not done("predict", trained_once(TRAINED), f"--node={name}", "--json").json["predictions"][0]["known"]
     error = refused("predict", trained_once(TRAINED), f"--node={name}", "--strict-names")
     assert f"unknown node '{name}'; the nodes of this stream are numbered from 1 to" in error
 
 
-def test_a_target_of_a_bipartite_stream_has_no_partners():
+def test_partners_of_a_bipartite_target_are_refused():
     words = ["-d", "synth:events=1000,bipartite=true", "-m", UNTRAINED, "-o", "run", "--results", "none"]
     done("train", *words)
     targets = [row["target"] for row in done("predict", "run", "--node", 1, "--json").json["predictions"]]
@@ -128,9 +118,9 @@ def test_a_target_of_a_bipartite_stream_has_no_partners():
 
 
 def test_embeddings_of_named_nodes(callers: Path):
-    said = done("embed", callers, "--out", "some/nodes.parquet", "--json").json
-    width = said.pop("dim")
-    assert said == {"nodes": 8, "out": "some/nodes.parquet"}
+    message = done("embed", callers, "--out", "some/nodes.parquet", "--json").json
+    width = message.pop("dim")
+    assert message == {"nodes": 8, "out": "some/nodes.parquet"}
     table = pyarrow.parquet.read_table("some/nodes.parquet")
     assert table.column_names == ["node", *(f"e{i}" for i in range(width))]
     assert {"Çelik", "Fay, Jr.", "007"} < {*table["node"].to_pylist()}
@@ -157,7 +147,7 @@ def test_embeddings_at_a_time(trained_once: Callable[[str], Path], model: str):
     ]
 
 
-def test_embeddings_that_cannot_be(callers: Path):
+def test_embed_refuses_models_without_embeddings_and_other_suffixes(callers: Path):
     for name, suffix in (("nodes.csv", ".csv"), ("nodes", "")):
         assert f"{name}: cannot write '{suffix}'; use a name" in refused("embed", callers, "--out", name)
     assert "missing option '--out'" in refused("embed", callers)
@@ -167,19 +157,19 @@ def test_embeddings_that_cannot_be(callers: Path):
     assert f"{UNTRAINED} has no embeddings" in refused("embed", "run", "--out", "a.npy")
 
 
-def test_inspect_says_what_was_learned(callers: Path):
-    found = done("inspect", callers, "--json").json
+def test_inspect_gives_learned_constants_sizes_and_curve(callers: Path):
+    result = done("inspect", callers, "--json").json
     log = [json.loads(line) for line in (callers / "log.jsonl").read_text().splitlines()]
-    assert (found["model"], found["dataset"], found["complete"]) == (DEFAULT, "calls", True)
-    assert (found["epochs"], found["best_epoch"], found["curve"]) == (1, 1, log)
-    assert found["learned"] == log[0]["learned"]
-    assert set(found["learned"]) == {"layer_1", "layer_2", "walks_fade_in_events", "counts_fade_in_events"}
-    assert found["state"]["bytes"] == sum(field["bytes"] for field in found["state"]["fields"].values()) > 0
-    assert found["parameters"] == json.loads((callers / "record.json").read_text())["parameters"]
+    assert (result["model"], result["dataset"], result["complete"]) == (DEFAULT, "calls", True)
+    assert (result["epochs"], result["best_epoch"], result["curve"]) == (1, 1, log)
+    assert result["learned"] == log[0]["learned"]
+    assert set(result["learned"]) == {"layer_1", "layer_2", "walks_fade_in_events", "counts_fade_in_events"}
+    assert result["state"]["bytes"] == sum(field["bytes"] for field in result["state"]["fields"].values()) > 0
+    assert result["parameters"] == json.loads((callers / "record.json").read_text())["parameters"]
 
 
 @pytest.mark.parametrize("model", [DEFAULT, TRAINED, STATELESS])
-def test_inspect_shows_tables_that_fit(trained_once: Callable[[str], Path], model: str):
+def test_inspect_prints_tables_that_fit_80_columns(trained_once: Callable[[str], Path], model: str):
     Path("run").symlink_to(trained_once(model))
     shown = done("inspect", "run").out
     assert all(len(line.rstrip()) <= 80 for line in shown.splitlines())
@@ -189,9 +179,9 @@ def test_inspect_shows_tables_that_fit(trained_once: Callable[[str], Path], mode
     assert "best" in shown
 
 
-def test_inspect_what_learns_nothing_and_what_is_no_run():
+def test_inspect_of_a_rule_and_of_a_folder_that_is_not_a_run():
     done("train", "-m", UNTRAINED, "-d", STREAM, "-o", "run", "--results", "none")
-    found = done("inspect", "run", "--json").json
-    assert (found["parameters"], found["learned"]) == (0, {})
+    result = done("inspect", "run", "--json").json
+    assert (result["parameters"], result["learned"]) == (0, {})
     assert done("inspect", "run").err == ""
     assert "no-run: not a run folder" in refused("inspect", "no-run")

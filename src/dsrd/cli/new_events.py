@@ -1,4 +1,4 @@
-"""`dsrd surprise` and `dsrd update`: events that follow those a run knows."""
+"""`dsrd surprise` and `dsrd update`: events that are new to a run."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from dsrd.cli import options, show
-from dsrd.cli.predict import give
+from dsrd.cli import options, output
+from dsrd.cli.predict import write_table
 from dsrd.errors import unknown
 from dsrd.files import require_writable
 from dsrd.reporter import Reporter
@@ -18,7 +18,9 @@ UPDATE_EXAMPLES = options.examples(
     "dsrd update runs/first tomorrow.csv", "dsrd update runs/first calls-so-far.csv --late drop"
 )
 
-Events = Annotated[Path, typer.Argument(metavar="FILE", help="CSV or Parquet, columns as in the stream.")]
+Events = Annotated[
+    Path, typer.Argument(metavar="FILE", help="CSV or Parquet file with the columns of the training data.")
+]
 LATE = ("refuse", "drop", "now")
 
 
@@ -32,10 +34,10 @@ def surprise(
     data_dir: options.DataDir = None,
     threads: options.Threads = 0,
 ) -> None:
-    """Say how unexpected each of the events to come is.
+    """Measure how unexpected new events are.
 
-    The rows come back with `surprise` in bits (10 bits: one chance in 1,024 that the source would turn to this
-    target), `percentile` among recent events, and `known` (both names have been seen). The run stays as it is.
+    The output adds `surprise` in bits (10 bits: a chance of 1 in 1,024 that the source chooses this target),
+    `percentile` among recent events, and `known` (both nodes have occurred before). The run does not change.
     """
     from dsrd.estimator.link_predictor import open_run
 
@@ -43,8 +45,8 @@ def surprise(
     if out is not None:
         require_writable(out)
     with Reporter() as report:
-        found = open_run(folder, dataset, data_dir=data_dir).surprise(events, head=head, progress=report)
-    give(found, "events", out, json)
+        table = open_run(folder, dataset, data_dir=data_dir).surprise(events, head=head, progress=report)
+    write_table(table, "events", out, json)
 
 
 def update(
@@ -52,16 +54,18 @@ def update(
     events: Events,
     late: Annotated[
         str,
-        typer.Option("--late", metavar="WHAT", help="Of events too old: refuse, drop, now."),
+        typer.Option(
+            "--late", metavar="WHAT", help="Events older than the newest known one: refuse, drop or now."
+        ),
     ] = "refuse",
     json: options.Json = False,
     threads: options.Threads = 0,
 ) -> None:
-    """Take in events that follow those a run knows.
+    """Add new events to a run.
 
-    A file that begins with all that is known and goes on is accepted. The weights stay; `predict`, `surprise` and
-    `embed` then answer from the state after the new events. Events older than the newest one known are refused,
-    left out (--late drop) or taken as happening now (--late now).
+    The model observes the events and its weights stay as they are; `predict`, `surprise` and `embed` then use the
+    new state. The file may begin with all events that the run knows: these rows are skipped. Events older than the
+    newest known one are refused, dropped (--late drop) or moved to its time (--late now).
     """
     from dsrd.estimator.link_predictor import open_run
 
@@ -78,7 +82,9 @@ def update(
     new, new_nodes = stream.num_events - events_before, stream.num_nodes - nodes_before
     if json:
         totals = {"events": stream.num_events, "nodes": stream.num_nodes - 1}
-        show.as_json({"run": str(folder), "new_events": new, "new_nodes": new_nodes, **totals})
+        output.as_json({"run": str(folder), "new_events": new, "new_nodes": new_nodes, **totals})
         return
     until = stream.dataset().written_time(stream.last_time)
-    show.line(f"{folder}: {new:,} new events, {new_nodes:,} new nodes; {stream.num_events:,} events up to {until}")
+    output.line(
+        f"{folder}: {new:,} new events, {new_nodes:,} new nodes; {stream.num_events:,} events up to {until}"
+    )

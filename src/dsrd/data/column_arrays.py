@@ -1,4 +1,7 @@
-"""Columns of a table to arrays; the first entry that does not fit is an error that names its row."""
+"""Columns of a table as numpy arrays; the first entry that cannot be converted is an error that names its row.
+
+`role` is what error messages call the column: source, target, time, a feature, a label.
+"""
 
 from __future__ import annotations
 
@@ -18,60 +21,62 @@ NUMBER = pa.float64()
 INSTANTS = (pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.timestamp("ns"), pa.timestamp("ns", "UTC"))
 ISO = "2024-05-01 or 2024-05-01T12:30:00Z"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-QUICK = frozenset("YmdHMS")  # directives of a time format that Arrow reads as Python does
-YEARS = frozenset("YyGcx")
-MOST_DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+ARROW_DIRECTIVES = frozenset("YmdHMS")  # parts of a time format that Arrow reads as Python does
+YEAR_DIRECTIVES = frozenset("YyGcx")
+DAYS_IN_MONTH = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
-def numbers(column: pa.ChunkedArray, what: str, origin: Origin) -> NDArray[np.float64]:
-    """A column as float64: no gaps, no infinities."""
-    column = _plain(column, what, origin)
+def numbers(column: pa.ChunkedArray, role: str, origin: Origin) -> NDArray[np.float64]:
+    """A column as float64; missing and infinite entries are refused."""
+    column = _plain(column, role, origin)
     bad = _first_failure(column, NUMBER)
     if bad == 0 and len(column) > 1 and _first_failure(column.slice(1, 1), NUMBER) == 0:
-        raise origin.error(f"{what} is not numbers ({_shown(column[0])}); choose a column of numbers", 0)
+        raise origin.error(
+            f"{role} is not a column of numbers ({_shown(column[0])}); choose a column of numbers", 0
+        )
     if bad < len(column):
-        raise origin.error(f"{what} is {_shown(column[bad])}, not a number; repair the entry", bad)
+        raise origin.error(f"{role} is {_shown(column[bad])}, not a number; repair the entry", bad)
     values = _array(_cast(column, NUMBER))
     finite = np.isfinite(values)
     if not finite.all():
         bad = int(finite.argmin())
-        raise origin.error(f"{what} is {values[bad]}; use finite numbers", bad)
+        raise origin.error(f"{role} is {values[bad]}; use finite numbers", bad)
     return values
 
 
-def integers(column: pa.ChunkedArray, what: str, origin: Origin, *, least: int) -> NDArray[np.int64]:
-    """A column as int64, no entry below `least`."""
-    column = _plain(column, what, origin)
+def integers(column: pa.ChunkedArray, role: str, origin: Origin, *, least: int) -> NDArray[np.int64]:
+    """A column as int64; entries below `least` are refused."""
+    column = _plain(column, role, origin)
     bad = _first_failure(column, pa.int64())
     if bad < len(column):
-        raise origin.error(f"{what} is {_shown(column[bad])}, not a whole number; repair the entry", bad)
+        raise origin.error(f"{role} is {_shown(column[bad])}, not a whole number; repair the entry", bad)
     values = _array(column.cast(pa.int64()))
     if len(values) and values.min() < least:
         bad = int((values < least).argmax())
-        raise origin.error(f"{what} is {values[bad]}; ids start at {least} here", bad)
+        raise origin.error(f"{role} is {values[bad]}; ids start at {least} here", bad)
     return values
 
 
-def times(column: pa.ChunkedArray, what: str, origin: Origin, format: str | None = None) -> NDArray[np.float64]:
-    """A column as float64 times: numbers as they are, dates and timestamps as seconds since 1970 (UTC).
+def times(column: pa.ChunkedArray, role: str, origin: Origin, format: str | None = None) -> NDArray[np.float64]:
+    """A column as float64 times: numbers stay as they are, dates and timestamps become seconds since 1970 (UTC).
 
-    With a format, as for strptime, text and whole numbers are dates written in that way.
+    With a `format` (as for strptime), text and whole numbers are read as dates in that format.
     """
-    return dated_times(column, what, origin, format)[0]
+    return dated_times(column, role, origin, format)[0]
 
 
 def dated_times(
-    column: pa.ChunkedArray, what: str, origin: Origin, format: str | None = None
+    column: pa.ChunkedArray, role: str, origin: Origin, format: str | None = None
 ) -> tuple[NDArray[np.float64], bool]:
     """`times`, and whether they were dates."""
-    column = _plain(column, what, origin)
+    column = _plain(column, role, origin)
     if format is not None and not (kinds.is_timestamp(column.type) or kinds.is_date(column.type)):
-        column = _in_format(column, format, what, origin)
+        column = _in_format(column, format, role, origin)
     elif _is_text(column.type):
-        column = _parsed(column, what, origin)
+        column = _parsed(column, role, origin)
     dates = bool(kinds.is_timestamp(column.type) or kinds.is_date(column.type))
     if dates:
-        # Microseconds: finer than float64 seconds can tell apart, and wide enough for any calendar date.
+        # Microseconds are finer than float64 seconds can resolve, and cover every calendar date.
         instants = column.cast(pa.timestamp("us", getattr(column.type, "tz", None)), safe=False)
         seconds = _array(instants.cast(pa.int64())) / 1e6
         remedy = "lies before 1970; give numbers counted from the first event instead"
@@ -79,18 +84,18 @@ def dated_times(
         seconds = _array(column.cast(pa.duration("us"), safe=False).cast(pa.int64())) / 1e6
         remedy = "is negative; times must be 0 or later"
     elif kinds.is_time(column.type) or kinds.is_boolean(column.type):
-        raise origin.error(f"{what} is {_shown(column[0])}, which has no date; use numbers or dates ({ISO})", 0)
+        raise origin.error(f"{role} is {_shown(column[0])}, which has no date; use numbers or dates ({ISO})", 0)
     else:
-        seconds = numbers(column, what, origin)
+        seconds = numbers(column, role, origin)
         remedy = "is negative; times must be 0 or later"
     if len(seconds) and seconds.min() < 0:
         bad = int((seconds < 0).argmax())
-        raise origin.error(f"{what} {_shown(column[bad])} {remedy}", bad)
+        raise origin.error(f"{role} {_shown(column[bad])} {remedy}", bad)
     return seconds, dates
 
 
 def look_like_days(time: NDArray[np.float64]) -> bool:
-    """Whether all of these numbers are calendar dates written as YYYYMMDD.
+    """Whether all numbers could be calendar dates written as YYYYMMDD.
 
     >>> look_like_days(np.array([20240401.0, 20240430.0])), look_like_days(np.array([20240401.0, 20240431.0]))
     (True, False)
@@ -100,37 +105,39 @@ def look_like_days(time: NDArray[np.float64]) -> bool:
     month, day = time // 100 % 100, time % 100
     if month.min() < 1 or month.max() > 12:
         return False
-    return bool((day >= 1).all() and (day <= np.array(MOST_DAYS)[month.astype(np.int64) - 1]).all())
+    return bool((day >= 1).all() and (day <= np.array(DAYS_IN_MONTH)[month.astype(np.int64) - 1]).all())
 
 
-def names(column: pa.ChunkedArray, what: str, origin: Origin) -> tuple[NDArray[np.int64], pa.Array]:
-    """(position of each entry's name, the different names as text)."""
+def names(column: pa.ChunkedArray, role: str, origin: Origin) -> tuple[NDArray[np.int64], pa.Array]:
+    """(for each entry the position of its name, the distinct names as text)."""
     if kinds.is_floating(column.type) and _first_failure(column, pa.int64()) == len(column):
-        column = column.cast(pa.int64())  # frames turn whole numbers into floats; 7 is not called "7.0"
+        column = column.cast(
+            pa.int64()
+        )  # data frames may store whole numbers as floats; the name is "7", not "7.0"
     encoded = column if kinds.is_dictionary(column.type) else column.dictionary_encode()
     encoded = encoded.unify_dictionaries().combine_chunks()
-    different = encoded.dictionary.cast(pa.string())
-    empty = pc.index(different, "").as_py()
+    distinct = encoded.dictionary.cast(pa.string())
+    empty = pc.index(distinct, "").as_py()
     codes = encoded.indices
     if codes.null_count:
-        raise origin.error(f"{what} is empty; name both ends of every event", _first_null(codes))
+        raise origin.error(f"{role} is empty; name both ends of every event", _first_null(codes))
     positions = np.asarray(codes).astype(np.int64)
     if empty >= 0 and (positions == empty).any():
-        raise origin.error(f"{what} is empty; name both ends of every event", int((positions == empty).argmax()))
-    return positions, different
+        raise origin.error(f"{role} is empty; name both ends of every event", int((positions == empty).argmax()))
+    return positions, distinct
 
 
-def _plain(column: pa.ChunkedArray, what: str, origin: Origin) -> pa.ChunkedArray:
-    """Without dictionaries and without gaps."""
+def _plain(column: pa.ChunkedArray, role: str, origin: Origin) -> pa.ChunkedArray:
+    """The column without dictionary encoding; missing entries are refused."""
     if kinds.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if column.null_count:
-        raise origin.error(f"{what} is empty or not a number; fill it in or drop the row", _first_null(column))
+        raise origin.error(f"{role} is empty or not a number; fill it in or drop the row", _first_null(column))
     return column
 
 
-def _parsed(column: pa.ChunkedArray, what: str, origin: Origin) -> pa.ChunkedArray:
-    """Text as whichever kind of time reads all of it; if none does, the entry where the best one stops."""
+def _parsed(column: pa.ChunkedArray, role: str, origin: Origin) -> pa.ChunkedArray:
+    """Text as numbers or timestamps, whichever fits all entries; an error at the first that fits neither."""
     column = pc.utf8_trim_whitespace(column.cast(pa.large_string()))
     furthest = 0
     for kind in (NUMBER, *INSTANTS):
@@ -140,23 +147,21 @@ def _parsed(column: pa.ChunkedArray, what: str, origin: Origin) -> pa.ChunkedArr
         furthest = max(furthest, bad)
     entry = column.slice(furthest, 1)
     if any(_castable(entry, kind) for kind in (NUMBER, *INSTANTS)):
-        fault = "written in another way than the rows before; write all times alike"
+        fault = "written differently from the rows before; write all times in the same way"
     else:
-        fault = (
-            f"neither a number nor a date ({ISO}); repair the entry, or say how dates are written: `time_format`"
-        )
-    raise origin.error(f"{what} is {_shown(entry[0])}, {fault}", furthest)
+        fault = f"neither a number nor a date ({ISO}); repair the entry, or give the `time_format`"
+    raise origin.error(f"{role} is {_shown(entry[0])}, {fault}", furthest)
 
 
-def _in_format(column: pa.ChunkedArray, format: str, what: str, origin: Origin) -> pa.ChunkedArray:
-    """Text or whole numbers as timestamps, each different entry read once."""
+def _in_format(column: pa.ChunkedArray, format: str, role: str, origin: Origin) -> pa.ChunkedArray:
+    """Text or whole numbers as timestamps; each distinct entry is parsed once."""
     directives = _directives(format, origin)
     distinct = column.dictionary_encode().unify_dictionaries().combine_chunks()
     texts, codes = _as_text(distinct.dictionary, format), np.asarray(distinct.indices)
     parsed = pa.nulls(len(texts), pa.timestamp("us"))
-    if directives <= QUICK:
+    if directives <= ARROW_DIRECTIVES:
         parsed = pc.strptime(texts, format=format, unit="us", error_is_null=True)
-    # Arrow takes 31 February for 2 March, and names no reason for what it refuses: Python has the last word.
+    # Arrow reads 31 February as 2 March and gives no reason for a failure: Python decides about these entries.
     doubtful = pc.fill_null(pc.less_equal(pc.day(parsed), 3), True)
     instants = np.asarray(pc.fill_null(parsed.cast(pa.int64()), 0)).copy()
     wrong = []
@@ -168,7 +173,7 @@ def _in_format(column: pa.ChunkedArray, format: str, what: str, origin: Origin) 
     if wrong:
         bad = int(np.isin(codes, wrong).argmax())
         raise origin.error(
-            f"{what} is {_shown(column[bad])}, which does not fit the time format {format}; "
+            f"{role} is {_shown(column[bad])}, which does not fit the time format {format}; "
             "repair the entry or correct `time_format`",
             bad,
         )
@@ -176,19 +181,19 @@ def _in_format(column: pa.ChunkedArray, format: str, what: str, origin: Origin) 
 
 
 def _directives(format: str, origin: Origin) -> set[str]:
-    """The letters after the percent signs of a format that Python knows and that names a year."""
-    found = set(re.findall("%(.)", format)) - {"%"}
+    """The letters after the percent signs of a time format; it must be valid and contain a year."""
+    directives = set(re.findall("%(.)", format)) - {"%"}
     try:
         datetime.strptime(datetime(2024, 11, 22, tzinfo=UTC).strftime(format), format)
     except ValueError as error:
         raise origin.error(f"time format {format}: {error}; write it as for strptime: %d/%m/%Y %H:%M") from None
-    if not found & YEARS:
+    if not directives & YEAR_DIRECTIVES:
         raise origin.error(f"time format {format}: has no year; write it as for strptime: %d/%m/%Y %H:%M")
-    return found
+    return directives
 
 
 def _as_text(entries: pa.Array, format: str) -> pa.Array:
-    """Trimmed text; whole numbers get back the zeros in front that numbers cannot have."""
+    """Trimmed text; whole numbers get their leading zeros back."""
     if kinds.is_floating(entries.type) and _castable(entries, pa.int64()):
         entries = entries.cast(pa.int64())
     if kinds.is_integer(entries.type):
@@ -204,9 +209,9 @@ def _microseconds(text: str, format: str) -> int:
 
 
 def _first_failure(column: pa.ChunkedArray, kind: pa.DataType) -> int:
-    """The first entry that cannot be cast; the length of the column if all can.
+    """The position of the first entry that cannot be cast; the length of the column if all can.
 
-    Pieces grow while they are good and shrink where one is not: casting a long bad column is slow.
+    Slices double in size while they can be cast, and halve after a failure: casting a long bad column is slow.
     """
     start, size = 0, 1
     while start < len(column):
@@ -228,7 +233,7 @@ def _castable(column: pa.ChunkedArray, kind: pa.DataType) -> bool:
 
 
 def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    # A count of nanoseconds has more digits than a float64: rounded, not refused.
+    # Nanoseconds since 1970 have more digits than a float64: they are rounded, not refused.
     return column.cast(kind, safe=not (kind == NUMBER and kinds.is_integer(column.type)))
 
 

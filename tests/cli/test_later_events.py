@@ -1,4 +1,4 @@
-"""A run that lives on: updated, asked for surprises, compared, taken through the demo; `python -m dsrd`."""
+"""`dsrd update`, `surprise`, `compare`, `demo --own-data`, and `python -m dsrd`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import CALLS, QUICK, STREAM, TRAIN, TRAINED, done, refused, write_calls
+from support.call_log import CALLS, write_calls
+from support.program import QUICK, STREAM, TRAIN, TRAINED, done, refused
 
 HEADER = "caller,callee,when,cost,kind,remark\n"
 TOMORROW = HEADER + "Ann,Bob,2024-05-21T08:00:00Z,1,0,fine\nzoe,Ann,2024-05-21T09:00:00Z,1,0,new\n"
@@ -32,18 +33,18 @@ def run(once: Path) -> Path:
     return Path("run")
 
 
-def test_update_takes_in_what_follows(run: Path):
+def test_update_adds_new_events_to_the_state(run: Path):
     Path("tomorrow.csv").write_text(TOMORROW)
     before = done("predict", run, "--node", "Ann").out
-    said = done("update", run, "tomorrow.csv").out
-    assert said == "run: 2 new events, 1 new nodes; 122 events up to 2024-05-21T09:00:00Z\n"
+    message = done("update", run, "tomorrow.csv").out
+    assert message == "run: 2 new events, 1 new nodes; 122 events up to 2024-05-21T09:00:00Z\n"
     assert done("predict", run, "--node", "Ann").out != before
     assert done("predict", run, "--node", "zoe", "--top", 1, "--json").json["predictions"][0]["known"]
     again = done("update", run, "tomorrow.csv", "--late", "drop", "--json").json
     assert (again["events"], again["nodes"]) == (123, 9)  # the last row is not older than the newest
 
 
-def test_update_with_the_whole_log_again(run: Path):
+def test_update_skips_rows_the_run_already_has(run: Path):
     log = write_calls(Path("calls.csv"))
     log.write_text(log.read_text() + TOMORROW.removeprefix(HEADER))
     outcome = done("update", run, log, "--json")
@@ -51,10 +52,10 @@ def test_update_with_the_whole_log_again(run: Path):
     assert "120 events were known already" in outcome.err
 
 
-def test_update_refuses_and_leaves_the_run_as_it_was(run: Path):
+def test_a_refused_update_does_not_change_the_run(run: Path):
     Path("late.csv").write_text(HEADER + "Ann,Bob,2024-05-01T08:00:00Z,1,0,fine\n")
     error = refused("update", run, "late.csv")
-    assert "late.csv: row 2: time 2024-05-01T08:00:00Z is older than the newest event known (2024-05-2" in error
+    assert "late.csv: row 2: time 2024-05-01T08:00:00Z is older than the newest known event (2024-05-2" in error
     assert "unknown value of --late 'dorp'; did you mean 'drop'?" in refused(
         "update", run, "late.csv", "--late", "dorp"
     )
@@ -64,7 +65,7 @@ def test_update_refuses_and_leaves_the_run_as_it_was(run: Path):
     assert "no-run: not a run folder" in refused("update", "no-run", "late.csv")
 
 
-def test_surprise(run: Path):
+def test_surprise_adds_bits_and_percentile(run: Path):
     Path("tomorrow.csv").write_text(TOMORROW)
     before = {path: path.read_bytes() for path in run.iterdir()}
     rows = list(csv.DictReader(done("surprise", run, "tomorrow.csv").out.splitlines()))
@@ -76,16 +77,16 @@ def test_surprise(run: Path):
     assert {path: path.read_bytes() for path in run.iterdir()} == before
 
 
-def test_evaluate_on_events_that_follow(run: Path):
+def test_evaluate_on_new_events(run: Path):
     Path("tomorrow.csv").write_text(TOMORROW)
-    found = done("evaluate", run, "--events", "tomorrow.csv", "--results", "none", "--json").json
-    assert found["measured_on"] == "2 later events"
-    assert "--events goes with a run folder" in refused(
+    result = done("evaluate", run, "--events", "tomorrow.csv", "--results", "none", "--json").json
+    assert result["measured_on"] == "2 later events"
+    assert "--events is only for a run folder" in refused(
         "evaluate", "-m", "edgebank", "-d", STREAM, "--events", "tomorrow.csv"
     )
 
 
-def test_final():
+def test_final_trains_again_on_all_events():
     words = [*TRAIN, "-d", STREAM, "-o", "run"]
     first = done(*words, "--json").json
     assert "final" not in first
@@ -97,7 +98,7 @@ def test_final():
     assert done("predict", "run", "--node", 3, "--json").json["rows"] == 10
 
 
-def test_compare_shows_what_differs(trained_once: Callable[[str], Path]):
+def test_compare_shows_settings_that_differ(trained_once: Callable[[str], Path]):
     shutil.copytree(trained_once(TRAINED), "a")
     done("train", "-m", TRAINED, *QUICK, "-d", STREAM, "-o", "b", "--seed", 1, "--set", "train.lr=0.01")
     shown = done("compare", "a", "b").out
@@ -106,23 +107,23 @@ def test_compare_shows_what_differs(trained_once: Callable[[str], Path]):
     assert "train.lr" in settings
     assert "train.epochs" not in settings
     assert "best epoch" in shown
-    found = done("compare", "a", "b", "--json").json["runs"]
-    assert {name: run["settings"] for name, run in found.items()} == {
+    result = done("compare", "a", "b", "--json").json["runs"]
+    assert {name: run["settings"] for name, run in result.items()} == {
         "a": {"seed": 0, "train.lr": 0.0001},
         "b": {"seed": 1, "train.lr": 0.01},
     }
-    assert found["a"]["best_epoch"] == 1
-    assert found["a"]["results"] == json.loads(Path("a/record.json").read_text())["results"]
+    assert result["a"]["best_epoch"] == 1
+    assert result["a"]["results"] == json.loads(Path("a/record.json").read_text())["results"]
 
 
-def test_compare_warns_of_what_cannot_be_compared(trained_once: Callable[[str], Path]):
+def test_compare_warns_of_different_events_and_protocols(trained_once: Callable[[str], Path]):
     shutil.copytree(trained_once(TRAINED), "a")
     done("train", "-m", TRAINED, *QUICK, "-d", "synth:events=900", "-o", "b", "--protocol", "dyglib")
-    said = done("compare", "a", "b").err
-    assert "measured on different events" in said
-    assert "measured by different protocols" in said
-    assert "compare needs two runs or more" in refused("compare", "a")
-    assert "given a run twice" in refused("compare", "a", "a")
+    message = done("compare", "a", "b").err
+    assert "measured on different events" in message
+    assert "measured by different protocols" in message
+    assert "compare needs two or more runs" in refused("compare", "a")
+    assert "the same run is given twice" in refused("compare", "a", "a")
     Path("b/record.json").unlink()
     assert "b: this run is not complete" in refused("compare", "a", "b")
 
@@ -130,20 +131,22 @@ def test_compare_warns_of_what_cannot_be_compared(trained_once: Callable[[str], 
 @pytest.mark.parametrize(
     "words", ["train -d synth -d synth", "evaluate run --head=a --head b", "models --json --json"]
 )
-def test_an_option_given_twice(words: str):
+def test_an_option_given_twice_is_refused(words: str):
     assert "is given twice; keep one" in refused(*words.split())
 
 
-def test_an_option_that_may_be_repeated(run: Path):
+def test_repeatable_options_may_be_repeated(run: Path):
     assert done("predict", run, "--node", "Ann", "--node", "Bob", "--top", 1, "--json").json["rows"] == 2
 
 
-def test_it_runs_as_a_module_too():
-    found = subprocess.run([sys.executable, "-m", "dsrd", "--version"], capture_output=True, text=True, check=True)
-    assert found.stdout.startswith("dsrd ")
+def test_python_m_dsrd_runs_the_program():
+    result = subprocess.run(
+        [sys.executable, "-m", "dsrd", "--version"], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.startswith("dsrd ")
 
 
-def test_the_demo_with_a_file_of_ones_own():
+def test_demo_own_data_runs_every_step():
     shown = done("demo", "--own-data", "--folder", "walk", "--threads", 1).out
     for part in (
         "# 1. a call log",
@@ -156,10 +159,10 @@ def test_the_demo_with_a_file_of_ones_own():
     assert {"calls.csv", "tomorrow.csv", "ask.csv", "calls.run", "surprise.csv"} <= {
         path.name for path in Path("walk").iterdir()
     }
-    assert "--json does not go with --own-data" in refused("demo", "--own-data", "--json")
+    assert "--json cannot be used with --own-data" in refused("demo", "--own-data", "--json")
 
 
-def test_lines_in_a_log_are_told_apart_by_time(monkeypatch: pytest.MonkeyPatch):
+def test_progress_lines_in_a_log_start_with_the_time(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("dsrd.reporter.LINE_EVERY", 0.0)
     lines = done(*TRAIN, "-d", STREAM, "-o", "run", "--json").err.splitlines()
     assert any("epoch 1: loss 0." in line and "val AP" in line for line in lines)

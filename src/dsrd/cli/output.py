@@ -1,6 +1,4 @@
-"""What a person sees: tables and notes; bars are the reporter's. Results go to standard output, the rest to
-standard error.
-"""
+"""Tables and text on the terminal: results go to standard output, notes to standard error."""
 
 from __future__ import annotations
 
@@ -15,48 +13,43 @@ from rich.text import Text
 
 from dsrd.files import json_text
 
-PIPE_WIDTH = 200  # columns of a table that goes to a file or another program: nothing is cut off there
+PIPE_WIDTH = 200  # table width, in characters, if the output is a file or another program
 
 
 def note(*lines: str) -> None:
-    """Say something on standard error."""
+    """Print lines to standard error."""
     for line in lines:
         print(line, file=sys.stderr)
 
 
 def line(text: str) -> None:
-    """A result in words, on standard output."""
+    """Print a result to standard output."""
     print(text, flush=True)
 
 
 def as_json(value: Any) -> None:
-    """One object on one line, the last of standard output."""
+    """Print an object as one line of JSON, the last line of standard output."""
     line(json_text(value))
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print a table; numbers stand right, words left."""
+    """Print a table; numbers are aligned right, words left."""
     cells = [list(row) for row in rows]
-    shown = Table(
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-    )
+    printed = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for number, column in enumerate(columns):
-        words = sum(isinstance(row[number], str) and not _is_figure(row[number]) for row in cells)
+        words = sum(isinstance(row[number], str) and not _is_numeric(row[number]) for row in cells)
         left = number == 0 or words > len(cells) / 2
-        shown.add_column(column, justify="left" if left else "right", overflow="fold")
+        printed.add_column(column, justify="left" if left else "right", overflow="fold")
     for row in cells:
-        shown.add_row(*(Text(_cell(value)) for value in row))
+        printed.add_row(*(Text(_cell(value)) for value in row))
     console = Console()
     console = console if console.is_terminal else Console(width=PIPE_WIDTH)
     console.print(Text(title, style="bold"), soft_wrap=True)
-    console.print(shown, "")
+    console.print(printed, "")
 
 
 def figures(title: str, values: Mapping[str, Any]) -> None:
-    """Nested figures as a table with one row each."""
+    """Print a nested mapping as a table with one row per value."""
     table(title, ["", "value"], list(_flat(values)))
 
 
@@ -83,12 +76,12 @@ def _cell(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _is_figure(text: str) -> bool:
+def _is_numeric(text: str) -> bool:
     return all(letter in "0123456789.,%-/ e+" for letter in text)
 
 
 def results(title: str, rows: Mapping[str, Mapping[str, Any]]) -> None:
-    """A table of test results: one row per model and setting, AP / AUC per kind of negatives."""
+    """Print test results: one row per model and setting, AP / AUC for each kind of negatives."""
     from dsrd.estimator.results import cells
 
     table(title, *cells(dict(rows)))

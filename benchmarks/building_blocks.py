@@ -1,8 +1,9 @@
-"""The ground's speed and memory: `make bench`, or `python benchmarks/ground.py`.
+"""Speed and memory of what models are built on: look-ups, negatives, metrics, reading, splitting.
 
-Each benchmark runs in a process of its own, on one thread. Prints the figures and, last, one JSON object;
-`--save FILE` also appends it there. Ratios are taken within one process; the machine's load stands beside them.
-Wikipedia's edges come from $DSRD_DATA, or else from a synthetic stream of that size, and the result says which.
+Run `make bench` or `python benchmarks/building_blocks.py`. Each benchmark runs in its own process, on one thread.
+Prints the figures and then one JSON object; `--save FILE` also appends that to a file. Ratios are measured within
+one process, and the machine's load is reported with them. Wikipedia's events come from $DSRD_DATA; without them a
+synthetic stream of that size is used, and the result says which.
 """
 
 from __future__ import annotations
@@ -26,20 +27,21 @@ from dsrd.data.dataset import Dataset
 from dsrd.data.read import load
 from dsrd.data.split import split
 from dsrd.errors import DsrdError
+from dsrd.evaluate.metrics import batch_means
 from dsrd.evaluate.protocol import passes
 from dsrd.events import Events
-from dsrd.files import append_line
 from dsrd.history.past import Past
-from dsrd.machine import load_average, peak_rss_mb, versions
+from dsrd.machine import load_average, peak_rss_mb
 from dsrd.negatives.sampling import draw_negatives
 from dsrd.synthetic.drawing import synth
 from dsrd.synthetic.settings import SynthConfig
+from record import print_record
 
 Figures = dict[str, Any]
 
 
 def timed(work: Callable[[], Any], repeats: int = 1) -> float:
-    """Seconds of the quickest of several runs."""
+    """Seconds of the fastest of several runs."""
     best = float("inf")
     for _ in range(repeats):
         began = time.perf_counter()
@@ -56,7 +58,7 @@ def wikipedia() -> tuple[Dataset, str]:
 
 
 def one_by_one(events: Events, node: np.ndarray, at: np.ndarray, k: int) -> Callable[[], None]:
-    """The usual way: a sorted list per node, and for each query a search and three slices."""
+    """The usual implementation: a sorted list per node, and for each query a binary search and three slices."""
     src, dst, time, id = events.numpy()
     ends, others = np.concatenate([src, dst]), np.concatenate([dst, src])
     times, ids = np.tile(time, 2), np.tile(id, 2)
@@ -64,13 +66,13 @@ def one_by_one(events: Events, node: np.ndarray, at: np.ndarray, k: int) -> Call
     bounds = np.searchsorted(ends[order], np.arange(events.num_nodes + 1))
     lists = [order[bounds[n] : bounds[n + 1]] for n in range(events.num_nodes)]
     per_node = [(others[rows], ids[rows], times[rows]) for rows in lists]
-    found = np.zeros((len(node), k), np.int64), np.zeros((len(node), k), np.int64), np.zeros((len(node), k))
+    result = np.zeros((len(node), k), np.int64), np.zeros((len(node), k), np.int64), np.zeros((len(node), k))
 
     def loop() -> None:
         for q, (n, t) in enumerate(zip(node.tolist(), at.tolist(), strict=True)):
             stop = np.searchsorted(per_node[n][2], t)
             first = max(0, stop - k)
-            for target, column in zip(found, per_node[n], strict=True):
+            for target, column in zip(result, per_node[n], strict=True):
                 target[q, k - (stop - first) :] = column[first:stop]
 
     return loop
@@ -83,7 +85,7 @@ def recent() -> Figures:
     rows = torch.from_numpy(np.random.default_rng(0).integers(0, len(events), queries))
     node, at = events.src[rows], events.time[rows]
     past = Past(events)
-    past.recent(node, at, k)  # compiled before it is timed
+    past.recent(node, at, k)  # compile before timing
     seconds = timed(lambda: past.recent(node, at, k), repeats=5)
     loop = timed(one_by_one(events, node.numpy(), at.numpy(), k))
     return {
@@ -115,20 +117,20 @@ def _negatives(order: str) -> float:
 
 
 def negatives_published() -> Figures:
-    """Historical and inductive negatives of the whole test set, in the published order, compilation included."""
+    """Historical and inductive negatives of the whole test set in the published order, with compilation."""
     seconds = _negatives("py37")
     met = seconds < 20 and peak_rss_mb() < 2000
     return {"data": wikipedia()[1], "seconds": round(seconds, 2), "wanted": "20 s and 2 GB", "met": met}
 
 
 def negatives_fast() -> Figures:
-    """The same, statistically equal."""
+    """The same negatives in another order, with the same distribution."""
     seconds = _negatives("fast")
     return {"data": wikipedia()[1], "seconds": round(seconds, 3), "wanted": "1 s", "met": seconds < 1}
 
 
 def read_csv() -> Figures:
-    """A CSV of a million rows with text ids, parsed."""
+    """Parsing a CSV file of a million rows with text ids."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "million.csv"
         events = synth(SynthConfig(events=1_000_000)).events
@@ -140,8 +142,15 @@ def read_csv() -> Figures:
     return {"seconds": round(seconds, 2), "wanted": "3 s", "met": seconds < 3}
 
 
+def metrics() -> Figures:
+    """AP and AUC of 100,000 scored pairs of each kind, in batches of 200."""
+    positive, negative = np.random.default_rng(0).random((2, 100_000))
+    seconds = timed(lambda: batch_means(positive, negative, 200), repeats=3)
+    return {"seconds": round(seconds, 3), "wanted": "0.5 s", "met": seconds < 0.5}
+
+
 def ten_million() -> Figures:
-    """Ten million synthetic events: drawn, split, indexed."""
+    """Drawing, splitting and indexing ten million synthetic events."""
     began = time.perf_counter()
     dataset = synth(SynthConfig(events=10_000_000))
     drawn = time.perf_counter()
@@ -160,7 +169,7 @@ def ten_million() -> Figures:
 
 
 def reopen() -> Figures:
-    """A file of ten million events, opened for the second time."""
+    """Opening a file of ten million events for the second time."""
     with tempfile.TemporaryDirectory() as folder:
         os.environ["DSRD_CACHE"] = f"{folder}/cache"
         path = Path(folder) / "events.parquet"
@@ -171,12 +180,13 @@ def reopen() -> Figures:
 
 
 BENCHMARKS = {
-    each.__name__: each for each in (recent, negatives_published, negatives_fast, read_csv, ten_million, reopen)
+    each.__name__: each
+    for each in (recent, negatives_published, negatives_fast, read_csv, metrics, ten_million, reopen)
 }
 
 
 def measure(name: str) -> Figures:
-    """Run one benchmark in a fresh process with one thread, so that its peak memory is its own."""
+    """Run one benchmark in a fresh process with one thread, so that its peak memory is measured alone."""
     single = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "ARROW_NUM_THREADS": "1"}
     call = [sys.executable, __file__, "--only", name]
     output = subprocess.run(call, env={**os.environ, **single}, capture_output=True, text=True, check=True).stdout
@@ -186,24 +196,21 @@ def measure(name: str) -> Figures:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=BENCHMARKS, help="run one, in this process")
+    parser.add_argument("--only", choices=BENCHMARKS, help="run one benchmark, in this process")
     parser.add_argument("--save", type=Path, help="append the result to this file")
-    given = parser.parse_args()
-    if given.only:
+    arguments = parser.parse_args()
+    if arguments.only:
         torch.set_num_threads(1)
         load_before = load_average()
-        figures = BENCHMARKS[given.only]()
+        figures = BENCHMARKS[arguments.only]()
         print(json.dumps({**figures, "peak_rss_mb": peak_rss_mb(), "load": load_before}))
         return
-    found: Figures = {}
-    for name, work in BENCHMARKS.items():
-        found[name] = measure(name)
-        shown = " ".join(f"{key}={value}" for key, value in found[name].items())
-        print(f"{name}: {(work.__doc__ or '').strip()}\n    {shown}", flush=True)
-    line = json.dumps({"benchmark": "ground", "figures": found, "threads": 1, "versions": versions()})
-    if given.save:
-        append_line(given.save, line)
-    print(line)
+    results: Figures = {}
+    for name, benchmark in BENCHMARKS.items():
+        results[name] = measure(name)
+        text = " ".join(f"{key}={value}" for key, value in results[name].items())
+        print(f"{name}: {(benchmark.__doc__ or '').strip()}\n    {text}", flush=True)
+    print_record(arguments.save, benchmark="building_blocks", figures=results)
 
 
 if __name__ == "__main__":

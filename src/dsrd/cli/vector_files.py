@@ -1,4 +1,4 @@
-"""Files that hold one vector per node."""
+"""Files with one vector per node."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ SUFFIXES = (".parquet", ".npy")
 
 
 def check_target(path: Path) -> None:
-    """Refuse a file that `write` cannot make."""
+    """Raise an error for a file that `write` cannot write."""
     if path.suffix not in SUFFIXES:
         raise DsrdError(f"{path}: cannot write '{path.suffix}'; use a name that ends in {' or '.join(SUFFIXES)}")
 
 
 def write(path: Path, vectors: NDArray[np.float32], nodes: Sequence[str]) -> None:
-    """Vectors of the nodes from id 1 on.  # [N - 1, d]
+    """Write the vectors [N - 1, d] of the nodes with ids 1, 2, ...
 
-    `.npy`: row = node id, row 0 is zeros. `.parquet`: columns `node`, as the stream calls it, and `e0`, `e1`, ...
+    `.npy`: row = node id, row 0 is zeros. `.parquet`: columns `node` (the name), `e0`, `e1`, ...
     """
     check_target(path)
     with replacing(path) as temporary:
         if path.suffix == ".npy":
-            with temporary.open("wb") as file:  # given a name, numpy would add a suffix to it
+            with temporary.open("wb") as file:  # given a path, numpy would add a suffix to it
                 np.save(file, np.concatenate([np.zeros_like(vectors[:1]), vectors]))
         else:
             columns = {f"e{i}": vectors[:, i] for i in range(vectors.shape[1])}

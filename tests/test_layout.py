@@ -26,6 +26,7 @@ LAYERS = (
     ("reporter",),
     ("trackers",),
     ("events",),
+    ("protocol",),
     ("state",),
     ("config",),
     ("data", "synthetic"),

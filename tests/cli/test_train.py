@@ -350,7 +350,7 @@ def test_bars_appear_where_somebody_watches(monkeypatch: pytest.MonkeyPatch):
     for stage in (
         "reading synth",
         "epoch 1/1 train",
-        "epoch 1/1 validation",
+        "epoch 1/1 val: scoring",
         "test: inductive negatives",
         "scoring",
     ):

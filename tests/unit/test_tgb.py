@@ -14,14 +14,13 @@ from dsrd.config import EvaluateConfig, RunConfig, overridden
 from dsrd.data.tgb import Benchmark, from_tgb, from_tgb_arrays
 from dsrd.errors import DsrdError
 from dsrd.evaluate import metrics
-from dsrd.evaluate.protocol import PROTOCOLS
 from dsrd.evaluate.scoring import draw, evaluate, measure, score_pass
 from dsrd.evaluate.task import Task
 from dsrd.events import NULL
 from dsrd.models import GraphSpec, TemporalModel, create, model_class
-from dsrd.train.trainer import Fit
+from dsrd.protocol import DYGLIB
+from dsrd.train.trainer import Trainer
 
-DYGLIB = PROTOCOLS["dyglib"]
 RANDOM = EvaluateConfig(negatives=("random",))
 USERS, PAGES, EVENTS = 12, 9, 400
 
@@ -223,16 +222,16 @@ def test_ranks_are_the_benchmarks(found: Benchmark) -> None:
 def test_a_fit_on_given_parts_ranks_given_candidates(name: str, found: Benchmark) -> None:
     task = Task.of_parts(*found)
     run = RunConfig(dataset="tgbl-tiny", model=name, model_args=model_class(name).small, evaluate=RANDOM)
-    fit = Fit(run.with_overrides({"train.epochs": 2, "train.batch_size": 50}), task)
-    fit()
-    assert fit.validation.ranked is None, "early stopping looks at random negatives alone"
-    trained = fit.model.state.snapshot()
-    results, digests = evaluate(fit.model, task, fit.rules, run.evaluate, trained)
+    trainer = Trainer(run.with_overrides({"train.epochs": 2, "train.batch_size": 50}), task)
+    trainer.train()
+    assert trainer.validation.ranked is None, "early stopping looks at random negatives alone"
+    trained = trainer.model.state.snapshot()
+    results, digests = evaluate(trainer.model, task, trainer.protocol, run.evaluate, trained)
     found_on_test = results[""]["test"]["transductive"]
     assert set(found_on_test) == {"random", "ranking"}
     assert 0 < found_on_test["ranking"]["mrr"] <= 100
     bare = Task.of_parts(found.dataset, found.parts)
-    assert digests["test"] != evaluate(fit.model, bare, fit.rules, run.evaluate, trained)[1]["test"]
+    assert digests["test"] != evaluate(trainer.model, bare, trainer.protocol, run.evaluate, trained)[1]["test"]
 
 
 def test_pieces_of_a_ranking_change_nothing(found: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:

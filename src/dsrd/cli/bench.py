@@ -51,10 +51,10 @@ def speed(
     given = options.keywords(options.settings(set_), model or DEFAULT)
     estimator = LinkPredictor(model or DEFAULT, preset=preset, protocol=protocol, **given)
     with Reporter() as progress:
-        progress(f"reading {Path(dataset).name}", 0, 0)
+        progress.step(f"reading {Path(dataset).name}")
         stream = load_with(dataset, data_dir=data_dir)
         run = estimator.run_for(stream)
-        found = measured(run, Task.of(stream), batches=batches, repeats=repeats, progress=progress)
+        found = measured(run, Task.of(stream), batches=batches, repeats=repeats)
     if json:
         show.as_json(found)
         return

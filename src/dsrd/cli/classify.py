@@ -138,8 +138,8 @@ def _settings(given: list[str] | None) -> dict[str, str]:
 def _train(
     folder: Path, dataset: str | None, training: Training, given: dict[str, Any], file: Path | None
 ) -> Record:
-    from dsrd.classify.classifier import NodeClassifier
-    from dsrd.classify.labels import beside
+    from dsrd.classify import NodeClassifier
+    from dsrd.classify.labels import label_file
     from dsrd.classify.saved_head import FILE
     from dsrd.estimator.link_predictor import open_run
     from dsrd.experiments import records
@@ -151,7 +151,7 @@ def _train(
     with Reporter() as report:
         model = open_run(folder, dataset, data_dir=given["data_dir"])
         if dataset is not None and given["asks"] != "events":
-            given["labels"] = given["labels"] or beside(dataset, given["data_dir"])
+            given["labels"] = given["labels"] or label_file(dataset, given["data_dir"])
         classifier = NodeClassifier.fit(model, training, progress=report, **given)
         classifier.save()
         record = classifier.record
@@ -169,7 +169,7 @@ def _train(
 def _apply(
     folder: Path, events: Path, out: Path | None, dataset: str | None, data_dir: Path | None, json: bool
 ) -> None:
-    from dsrd.classify.classifier import NodeClassifier
+    from dsrd.classify import NodeClassifier
     from dsrd.estimator.link_predictor import open_run
 
     if out is not None:

@@ -37,7 +37,7 @@ def _inspected(folder: Path) -> dict[str, Any]:
 
     there = RunFolder(folder)
     run = there.config()
-    model, progressed = there.load_model(run), there.progressed()
+    model, progressed = there.load_model(run), there.progress()
     state = checkpoint.load(there.best, only=("state",))[0].get("state", {})
     fields = {name: {"shape": list(value.shape), "bytes": value.nbytes} for name, value in state.items()}
     return {

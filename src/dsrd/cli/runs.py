@@ -117,7 +117,7 @@ def train(
     estimator = _estimator(model, given, preset=preset, protocol=protocol, seed=seed)
     reading = {key.removeprefix("data."): value for key, value in given.items() if key.startswith("data.")}
     with Reporter() as report:
-        report(f"reading {Path(dataset).name}", 0, 0)
+        report.step(f"reading {Path(dataset).name}")
         stream = load_with(dataset, overridden(data, reading, prefix="data."), data_dir=data_dir)
         run = estimator.run_for(stream, final=final or None)
         folder = out or RUNS / _name(run)
@@ -215,7 +215,7 @@ def _untrained(
             f"{model} has weights to learn; run `dsrd train --model {model} --dataset {dataset}` first"
         )
     estimator = _estimator(model, given, protocol=protocol)
-    report(f"reading {Path(dataset).name}", 0, 0)
+    report.step(f"reading {Path(dataset).name}")
     stream = load_with(dataset, data, data_dir=data_dir)
     return estimator.fit(stream, progress=report).evaluate(head=head, progress=report)
 
@@ -242,7 +242,7 @@ def _how_far(folder: Path, run: RunConfig) -> list[str]:
 
     there = RunFolder(folder)
     if there.last.exists() and (not there.record.exists() or there.extended_by(run)):
-        return [f"{folder}: goes on after epoch {there.progressed().epoch}"]
+        return [f"{folder}: goes on after epoch {there.progress().epoch}"]
     return []
 
 

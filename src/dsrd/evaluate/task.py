@@ -1,4 +1,4 @@
-"""`Task`: a data set made ready for training and evaluation."""
+"""`Task`: a data set prepared for training and evaluation."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from torch import Tensor
 from dsrd.data.dataset import Dataset
 from dsrd.data.split import Split, given, split
 from dsrd.errors import DsrdError
-from dsrd.evaluate.protocol import Pass, passes
+from dsrd.evaluate.passes import Pass, passes
 from dsrd.history.past import Past
 
-FULL_SEED = 1  # of the neighbours sampled in evaluation; training takes the epoch's number
+FULL_SEED = 1  # of the neighbours sampled in evaluation; training uses the number of the epoch
 
 
 @dataclass(frozen=True)
 class Task:
-    """A data set made ready: its split, its pasts, its passes; negatives are drawn once and kept."""
+    """A data set with its split, its histories and its evaluation passes."""
 
     dataset: Dataset
     split: Split
-    train_past: Past  # what training may look at: the training events
-    full_past: Past  # what evaluation may look at: everything, strictly before each query
+    train_past: Past  # the history that training may read: the training events
+    full_past: Past  # the history that evaluation may read: all events, strictly before each query
     passes: Mapping[str, Pass]
 
     @classmethod
     def of(cls, dataset: Dataset) -> Task:
-        """Split a data set as published and index it."""
+        """Split a data set as published, and index it."""
         try:
             parts = split(dataset.events)
         except DsrdError as error:
@@ -41,33 +41,33 @@ class Task:
     def of_parts(
         cls, dataset: Dataset, parts: Mapping[str, Any], candidates: Mapping[str, Tensor] | None = None
     ) -> Task:
-        """A data set that comes with its split: masks [E] of `train`, `val`, `test`, and nobody withheld.
+        """A data set with a split of its own: masks [E] of `train`, `val` and `test`. No node is withheld.
 
-        `candidates`, by part, are the wrong targets to rank each event of `val` or `test` against: [E, m], rows
-        with fewer filled up with NULL. They take the place of drawn ones. There are no new-node passes.
+        `candidates`, by part, are the wrong targets that each event of `val` or `test` is ranked against: [E, m],
+        shorter rows padded with NULL. They replace drawn candidates. There are no new-node passes.
         """
-        found, wrong = given(dataset.events, parts), dict(candidates or {})
-        kept = []
-        for each in passes(found):
-            if each.setting == "transductive":
-                there = wrong.pop(each.part, None)
-                if there is not None and (there.ndim != 2 or len(there) != len(each.events)):
+        own_split, remaining = given(dataset.events, parts), dict(candidates or {})
+        own_passes = []
+        for pass_ in passes(own_split):
+            if pass_.setting == "transductive":
+                targets = remaining.pop(pass_.part, None)
+                if targets is not None and (targets.ndim != 2 or len(targets) != len(pass_.events)):
                     raise DsrdError(
-                        f"{dataset.name}: candidates of {each.part} have shape {tuple(there.shape)}; "
-                        f"give a row for each of its {len(each.events)} events"
+                        f"{dataset.name}: candidates of {pass_.part} have shape {tuple(targets.shape)}; "
+                        f"give a row for each of its {len(pass_.events)} events"
                     )
-                kept.append(replace(each, candidates=there))
-        if wrong:
-            raise DsrdError(f"{dataset.name}: candidates of {', '.join(wrong)}; give them for val and test")
-        return cls._indexed(dataset, found, kept)
+                own_passes.append(replace(pass_, candidates=targets))
+        if remaining:
+            raise DsrdError(f"{dataset.name}: candidates of {', '.join(remaining)}; give them for val and test")
+        return cls._indexed(dataset, own_split, own_passes)
 
     @classmethod
-    def _indexed(cls, dataset: Dataset, parts: Split, every: Sequence[Pass]) -> Task:
+    def _indexed(cls, dataset: Dataset, parts: Split, own_passes: Sequence[Pass]) -> Task:
         index = partial(Past, edge_x=dataset.edge_x, node_x=dataset.node_x, num_nodes=dataset.num_nodes)
         return cls(
             dataset,
             parts,
             train_past=index(parts.train),
             full_past=index(parts.full, seed=FULL_SEED),
-            passes={each.name: each for each in every},
+            passes={pass_.name: pass_ for pass_ in own_passes},
         )

@@ -1,4 +1,4 @@
-"""One epoch: the lines everything rests on."""
+"""One training epoch: score a batch, take a gradient step, observe the batch."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable
 import torch
 
 from dsrd.errors import DsrdError
-from dsrd.evaluate.protocol import Protocol, aligned
-from dsrd.evaluate.scoring import Progress, silent
 from dsrd.events import Events
 from dsrd.history.past import Past
 from dsrd.models import TemporalModel
 from dsrd.negatives.sampling import TrainingNegatives
+from dsrd.protocol import Protocol, aligned
+from dsrd.reporter import step
 
 
 def train_epoch(
@@ -21,51 +21,50 @@ def train_epoch(
     past: Past,
     negatives: TrainingNegatives,
     optimizer: torch.optim.Optimizer | None,
-    rules: Protocol,
+    protocol: Protocol,
     batch_size: int,
-    progress: Progress = silent,
-    stepped: Callable[[], None] = lambda: None,
-    fresh: bool = True,
+    after_step: Callable[[], None] = lambda: None,
+    reset: bool = True,
 ) -> float:
-    """Walk through training events, observing; the mean loss of a batch.
+    """Train on a stream of events once, observing them on the way. Returns the mean loss of a batch.
 
-    A model without parameters (no optimiser) only observes. `stepped` is called after every step. An epoch begins
-    with an empty state; if not `fresh`, the events follow on what the state holds. Neighbours that are chosen at
-    random are chosen anew for every batch: where thousands of events share a timestamp, one choice for all of them
-    would be a sign to know a node by, which no later batch bears out.
+    A model without parameters (no optimiser) only observes. `after_step` is called after every optimiser step.
+    An epoch starts from an empty state; without `reset`, it continues from the current one. Neighbours that are
+    sampled at random are sampled again for every batch. If thousands of events share a timestamp, a single sample
+    would be a mark to recognise a node by, and the mark would be gone in the next batch.
     """
-    if fresh:
+    if reset:
         model.state.reset()
     model.train()
     losses: list[float] = []
-    for flush in rules.flushes(events, batch_size, exact=True):
+    for flush in protocol.flushes(events, batch_size, exact=True):
         now = past.during(events[flush])
-        pieces = list(events[flush].batches(batch_size))
-        for number, batch in enumerate(pieces, start=1):
+        batches = list(events[flush].batches(batch_size))
+        for number, batch in enumerate(batches, start=1):
             if optimizer is not None:
                 optimizer.zero_grad()
                 loss = model.loss(batch, negatives, now.redrawn(len(losses)))
                 loss.backward()  # type: ignore[no-untyped-call]
                 losses.append(loss.item())
-            if number == len(pieces):
-                # with the weights that scored it: as published, the step comes after
+            if number == len(batches):
+                # with the weights that scored it: as published, the optimiser step comes after
                 model.observe(events[flush].to(model.device), past)
             if optimizer is not None:
                 optimizer.step()
-                stepped()
+                after_step()
         model.state.detach_()
-        progress("train", flush.stop, len(events))
+        step("train", flush.stop, len(events))
     return sum(losses) / max(len(losses), 1)
 
 
 def backward_in_chunks(
     model: TemporalModel, batch: Events, negatives: TrainingNegatives, past: Past, size: int
 ) -> float:
-    """Loss and gradient of one batch of any length in the memory of `size` events; the batch is then observed.
+    """Loss and gradient of a batch of any length in the memory of `size` events; the batch is then observed.
 
-    A model that is exact in time answers alike from a state that has seen the earlier chunks and from one that
-    folds them in. So, given the same negatives, as many to each chunk as its share of the events, this is the loss
-    of the batch in one piece, and its gradient unless that runs through what the model writes into its state.
+    An exact model gives the same scores whether it has observed the earlier chunks or reads them from the past.
+    With the same negatives, spread over the chunks in proportion to their events, the result is the loss of the
+    whole batch. The gradient is the same too, unless it flows through what the model writes into its state.
     """
     if not (model.exact or model.stateless):
         raise DsrdError(

@@ -26,7 +26,7 @@ from dsrd.data.dataset import Dataset
 from dsrd.data.read import load
 from dsrd.data.split import split
 from dsrd.errors import DsrdError
-from dsrd.evaluate.passes import passes
+from dsrd.evaluate.task import passes
 from dsrd.events import Events
 from dsrd.files import append_line
 from dsrd.history.past import Past

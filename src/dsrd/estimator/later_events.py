@@ -13,8 +13,8 @@ from dsrd import machine
 from dsrd.config import RunConfig
 from dsrd.data.growing import Arrival
 from dsrd.estimator.fitted import Fitted
-from dsrd.evaluate.passes import Pass
 from dsrd.evaluate.scoring import PassQueries, draw_if_possible, measure, observe_all, score_pass
+from dsrd.evaluate.task import Pass
 from dsrd.events import Events
 from dsrd.history.past import Past
 from dsrd.models import TemporalModel, rules

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dsrd.data.split import Split, split
 from dsrd.evaluate.metrics import batch_means
-from dsrd.evaluate.passes import Pass, passes
+from dsrd.evaluate.task import Pass, passes
 from dsrd.events import Events, Query
 from dsrd.negatives.pairs import Ids, PairIndex
 from dsrd.negatives.sampling import NoNegativeError, Order, Strategy, draw_negatives, filled_up

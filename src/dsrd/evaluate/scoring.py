@@ -12,8 +12,7 @@ from torch import Tensor
 from dsrd.config import EvaluateConfig
 from dsrd.data.dataset import digest_of
 from dsrd.evaluate import metrics
-from dsrd.evaluate.passes import Pass
-from dsrd.evaluate.task import Task
+from dsrd.evaluate.task import Pass, Task
 from dsrd.events import NULL, Events, Query
 from dsrd.history.past import Past
 from dsrd.models import Snapshot, TemporalModel

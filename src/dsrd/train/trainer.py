@@ -16,7 +16,7 @@ from dsrd.models import Snapshot, TemporalModel
 from dsrd.reporter import current, stage
 from dsrd.train import checkpoint
 from dsrd.train.build import build, load_weights, placed
-from dsrd.train.learner import Learner
+from dsrd.train.loop import Learner
 from dsrd.train.run_folder import RunFolder, check_note
 from dsrd.train.stopping import TrainingProgress
 

@@ -11,13 +11,15 @@ agrees with the look-ups: it holds every event before t.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from dsrd.errors import unknown
-from dsrd.events import Events, as_tensor
+
+if TYPE_CHECKING:
+    from dsrd.events import Events
 
 
 @dataclass(frozen=True)
@@ -64,37 +66,14 @@ def protocol_named(name: str) -> Protocol:
 def aligned(events: Events, size: int) -> Iterator[slice]:
     """Pieces of at least `size` events (the last one may be shorter) that never split a timestamp.
 
+    >>> from dsrd.events import Events
     >>> stream = Events.from_numpy([1] * 5, [2] * 5, [0.0, 0.0, 1.0, 2.0, 2.0])
     >>> list(aligned(stream, 1))
     [slice(0, 2, None), slice(2, 3, None), slice(3, 5, None)]
     """
-    time = events.time.numpy()
-    ends = np.append(np.flatnonzero(np.diff(time)) + 1, len(time)) if len(time) else np.zeros(0, np.int64)
+    ends = [*(events.time.diff().nonzero().squeeze(1) + 1).tolist(), len(events)]  # rows where a timestamp ends
     start = 0
-    while start < len(time):
-        end = int(ends[np.searchsorted(ends, min(start + size, len(time)))])
+    while start < len(events):
+        end = ends[bisect_left(ends, min(start + size, len(events)))]
         yield slice(start, end)
         start = end
-
-
-def arriving(events: Events, stream: Events, flushes: Iterable[slice]) -> Iterator[tuple[slice, Events]]:
-    """Each piece of `events`, and what the state observes with it from the `stream` they belong to.
-
-    Observed are all events of the stream before the last timestamp of the piece. At that timestamp only the
-    events of the piece itself are observed.
-
-    >>> stream = Events.from_numpy([1, 2, 3, 4, 5], [9] * 5, [0.0, 1.0, 1.0, 1.0, 2.0])
-    >>> few = stream[as_tensor(np.array([2, 4]))]
-    >>> [observed.src.tolist() for _, observed in arriving(few, stream, [slice(0, 1), slice(1, 2)])]
-    [[1, 3], [2, 4, 5]]
-    """
-    order = np.argsort(stream.id.numpy(), kind="stable")
-    stream_row = order[np.searchsorted(stream.id.numpy(), events.id.numpy(), sorter=order)]  # [E]
-    unobserved, earlier_before = np.ones(len(stream), np.bool_), 0
-    for flush in flushes:
-        earlier = int(np.searchsorted(stream.time.numpy(), float(events.time[flush.stop - 1])))
-        in_flush = stream_row[flush]
-        missed = np.flatnonzero(unobserved[earlier_before:earlier]) + earlier_before
-        rows = np.union1d(missed, in_flush[unobserved[in_flush]])
-        unobserved[rows], earlier_before = False, earlier
-        yield flush, stream[as_tensor(rows)]

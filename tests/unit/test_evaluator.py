@@ -13,11 +13,11 @@ from dsrd.config import EvaluateConfig, overridden
 from dsrd.data.read import load
 from dsrd.errors import DsrdError
 from dsrd.evaluate.ceiling import ceiling
-from dsrd.evaluate.scoring import catch_up, draw, evaluate, measure, observe_all, score_pass
+from dsrd.evaluate.scoring import arriving, catch_up, draw, evaluate, measure, observe_all, score_pass
 from dsrd.evaluate.task import Task
 from dsrd.events import Events
 from dsrd.models import GraphSpec, Snapshot, TemporalModel, create, model_class
-from dsrd.protocol import DYGLIB, STRICT, Protocol, aligned, arriving, protocol_named
+from dsrd.protocol import DYGLIB, STRICT, Protocol, aligned, protocol_named
 
 
 @pytest.fixture(scope="module")

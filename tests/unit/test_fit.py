@@ -106,10 +106,10 @@ def test_a_killed_run_ends_in_the_same_weights(model: str, steps: int, task: Tas
     assert first["results"] == second["results"]
     for file in ("best.safetensors", "last.safetensors"):
         ours, _ = checkpoint.load(whole.path / file)
-        theirs, _ = checkpoint.load(cut.path / file)
-        assert ours.keys() == theirs.keys()
+        other, _ = checkpoint.load(cut.path / file)
+        assert ours.keys() == other.keys()
         for group, tensors in ours.items():
-            assert all(torch.equal(value, theirs[group][name]) for name, value in tensors.items()), (file, group)
+            assert all(torch.equal(value, other[group][name]) for name, value in tensors.items()), (file, group)
 
 
 def test_a_finished_run_is_not_trained_again(task: Task, tmp_path: Path) -> None:
@@ -138,8 +138,8 @@ def test_a_run_with_raised_limits_equals_one_that_had_them_from_the_start(
     assert then["results"] == at_once["results"]
     assert then["config"] == at_once["config"]
     assert json.loads(grown.record.read_text())["results"] == then["results"]
-    ours, theirs = (checkpoint.load(folder.last)[0]["weights"] for folder in (whole, grown))
-    assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
+    ours, other = (checkpoint.load(folder.last)[0]["weights"] for folder in (whole, grown))
+    assert all(torch.equal(value, other[name]) for name, value in ours.items())
     with pytest.raises(DsrdError, match=r"another train\.epochs \(5, not 4\); choose another folder"):
         train(make_run(**{**long, "train_epochs": 4}), grown, task)  # training cannot be undone
 

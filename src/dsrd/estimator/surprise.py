@@ -17,10 +17,10 @@ from torch import Tensor
 
 from dsrd.data.growing import Arrival
 from dsrd.estimator.online import ONLINE, OnlineModel
+from dsrd.evaluate.scoring import arriving
 from dsrd.events import NULL, Events, Query
 from dsrd.history.past import Past
 from dsrd.models import TemporalModel
-from dsrd.protocol import arriving
 from dsrd.reporter import step
 
 PARTNERS = 30  # latest partners of the source that enter the sum exactly

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,11 +14,11 @@ from dsrd.config import EvaluateConfig
 from dsrd.data.dataset import digest_of
 from dsrd.evaluate import metrics
 from dsrd.evaluate.task import Pass, Task
-from dsrd.events import NULL, Events, Query
+from dsrd.events import NULL, Events, Query, as_tensor
 from dsrd.history.past import Past
 from dsrd.models import Snapshot, TemporalModel
 from dsrd.negatives.sampling import NoNegativeError, candidates, draw_negatives
-from dsrd.protocol import Protocol, arriving
+from dsrd.protocol import Protocol
 from dsrd.reporter import step
 
 HITS = (1, 3, 10)
@@ -121,6 +122,29 @@ def score_pass(
         model.observe(observed.to(model.device), past)
         step(f"{queries.pass_.name}: scoring", flush.stop, len(events))
     return Scores(positive, negative, ranked)
+
+
+def arriving(events: Events, stream: Events, flushes: Iterable[slice]) -> Iterator[tuple[slice, Events]]:
+    """Each piece of `events`, and what the state observes with it from the `stream` they belong to.
+
+    Observed are all events of the stream before the last timestamp of the piece. At that timestamp only the
+    events of the piece itself are observed.
+
+    >>> stream = Events.from_numpy([1, 2, 3, 4, 5], [9] * 5, [0.0, 1.0, 1.0, 1.0, 2.0])
+    >>> few = stream[as_tensor(np.array([2, 4]))]
+    >>> [observed.src.tolist() for _, observed in arriving(few, stream, [slice(0, 1), slice(1, 2)])]
+    [[1, 3], [2, 4, 5]]
+    """
+    order = np.argsort(stream.id.numpy(), kind="stable")
+    stream_row = order[np.searchsorted(stream.id.numpy(), events.id.numpy(), sorter=order)]  # [E]
+    unobserved, earlier_before = np.ones(len(stream), np.bool_), 0
+    for flush in flushes:
+        earlier = int(np.searchsorted(stream.time.numpy(), float(events.time[flush.stop - 1])))
+        in_flush = stream_row[flush]
+        missed = np.flatnonzero(unobserved[earlier_before:earlier]) + earlier_before
+        rows = np.union1d(missed, in_flush[unobserved[in_flush]])
+        unobserved[rows], earlier_before = False, earlier
+        yield flush, stream[as_tensor(rows)]
 
 
 def probability(model: TemporalModel, query: Query, past: Past, head: str = "") -> Tensor:

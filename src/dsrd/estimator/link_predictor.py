@@ -117,9 +117,8 @@ class LinkPredictor:
             data=dataset.columns,
         )
         if "evaluate.order" not in self._settings and not dataset.catalogued:
-            run = run.with_overrides(
-                {"evaluate.order": "fast"}
-            )  # the published order needs all possible pairs in memory
+            # the published order needs all possible pairs in memory
+            run = run.with_overrides({"evaluate.order": "fast"})
         return run if final is None else run.with_overrides({"train.final": final})
 
     def fit(
@@ -143,6 +142,7 @@ class LinkPredictor:
         with reporting(progress) as report:
             report.note(*dataset.notes)
             task = Task.of(dataset)
+            # built here once, and not kept, so that bad settings fail before a folder is written
             report.note(*_clock_notes(build(run, dataset, task.split.train), run, dataset))
             if folder is None:
                 self._fitted = train(run, task, None, on_epoch)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from dsrd.config import EvaluateConfig, overridden
+from dsrd.config import EvaluateConfig, RunConfig, overridden
 from dsrd.data.read import load
 from dsrd.errors import DsrdError
 from dsrd.evaluate.ceiling import ceiling
@@ -164,6 +164,9 @@ def test_no_model_beats_the_ceiling() -> None:
 def test_unknown_protocol_names_the_nearest() -> None:
     with pytest.raises(DsrdError, match="did you mean 'strict'"):
         protocol_named("strikt")
+    with pytest.raises(DsrdError, match="did you mean 'strict'"):
+        RunConfig(dataset="uci", model="edgebank", protocol="strikt")
+    assert RunConfig(dataset="uci", model="edgebank", protocol="strict").protocol_rules is STRICT
 
 
 def test_a_pass_without_events_has_no_results(task: Task) -> None:

@@ -168,7 +168,7 @@ def test_predict_at_a_time(opened: Opened):
     assert not np.array_equal(model.predict([("ann", "bob")])["probability"], ways[0])
     with pytest.raises(DsrdError, match="time soon: give a number"):
         model.predict([("ann", "bob")], at="soon")
-    with pytest.raises(DsrdError, match="there is a column 'date' and a time besides"):
+    with pytest.raises(DsrdError, match="there is a column 'date', and a time was passed too"):
         model.predict([("ann", "bob", "2024-05-25")], at="2024-05-25")
 
 
@@ -238,8 +238,8 @@ def test_surprise_is_a_probability_in_bits(opened: Opened):
     ]
     probability = np.array([2.0 ** -table["surprise"][0].as_py() for table in bits])
     assert np.isclose(probability.sum(), 1, atol=1e-5)
-    likeliest = model.partners("ann", k=1, at="2024-05-22")["callee"][0]
-    assert targets[int(probability.argmax())] == likeliest
+    best_target = model.partners("ann", k=1, at="2024-05-22")["callee"][0]
+    assert targets[int(probability.argmax())] == best_target
     percentile = np.array([table["percentile"][0].as_py() for table in bits])
     assert ((percentile >= 0) & (percentile <= 100)).all()
     assert (np.diff(percentile[np.argsort(-probability)]) >= 0).all(), "the less likely, the higher"

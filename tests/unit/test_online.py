@@ -104,7 +104,7 @@ def test_k_must_be_positive(task: Task):
 
 
 def test_there_are_no_partners_before_the_first_event(task: Task):
-    with pytest.raises(DsrdError, match=r"nobody was a target before 0; ask about a later time"):
+    with pytest.raises(DsrdError, match=r"there is no target before 0; choose a later time"):
         online("edgebank", task).partners(3, 10, 0.0)
 
 

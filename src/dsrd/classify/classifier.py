@@ -288,7 +288,9 @@ def _node_classes(
     """Classes of nodes from `file` or from the file next to the data; None if events have the labels."""
     if asks == "events":
         if file is not None:
-            raise DsrdError(f"{file}: holds classes of nodes, and events are asked about; leave one of them out")
+            raise DsrdError(
+                f"{file}: holds classes of nodes, but the questions are about events; leave one of them out"
+            )
         return None
     file = file or label_file(run.dataset, data_dir)
     return None if file is None else read_node_labels(file, dataset)

@@ -334,7 +334,9 @@ class LinkPredictor:
         """A warning for queries in the time of training: the weights have learned from later events."""
         early = int((time <= self.fitted.trained_until()).sum()) if self.module.num_parameters else 0
         return (
-            [f"{early:,} questions lie in the time of training: the weights know what came after"] if early else []
+            [f"{early:,} questions lie in the time of training: the weights have learned from later events"]
+            if early
+            else []
         )
 
 

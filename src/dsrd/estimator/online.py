@@ -197,7 +197,7 @@ class OnlineModel:
         target = torch.from_numpy(self.targets(time))
         if not len(target):
             written = self.stream.dataset().written_time(time)
-            raise DsrdError(f"nobody was a target before {written}; ask about a later time")
+            raise DsrdError(f"there is no target before {written}; choose a later time")
         query = Query(torch.full_like(target, node), target, torch.full(target.shape, time, dtype=torch.float64))
         scores = self.score(query, head)
         best = torch.sort(scores, descending=True, stable=True).indices[:k]

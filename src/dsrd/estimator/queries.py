@@ -29,7 +29,7 @@ class NodeIds:
     def find(self, name: str, *, target: bool = False) -> tuple[int, bool]:
         """The id of a node, and whether the stream contains it."""
         if not name.strip():
-            raise DsrdError("a node without a name; name every node that is asked about")
+            raise DsrdError("a node without a name; give every node a name")
         node = self._stream.find(name, target=target)
         if node is not None:
             return node, True
@@ -70,7 +70,7 @@ def query_of(
             raise origin.error(f"there is no column '{column}'; it has {listed}: call it as in the stream")
     if columns.time in table.column_names and len(table):
         if at is not None:
-            raise origin.error(f"there is a column '{columns.time}' and a time besides; give one of them")
+            raise origin.error(f"there is a column '{columns.time}', and a time was passed too; give one of them")
         time = values.times(table[columns.time], "time", origin, columns.time_format)
     else:
         time = np.full(len(table), np.nextafter(stream.last_time, np.inf) if at is None else at)

@@ -28,7 +28,7 @@ from dsrd.data.read import load
 from dsrd.data.split import split
 from dsrd.errors import DsrdError
 from dsrd.evaluate.metrics import batch_means
-from dsrd.evaluate.protocol import passes
+from dsrd.evaluate.task import passes
 from dsrd.events import Events
 from dsrd.history.past import Past
 from dsrd.machine import load_average, peak_rss_mb

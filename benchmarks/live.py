@@ -60,7 +60,7 @@ def timings(folder: Path) -> dict[str, Any]:
         "predict_one_ms": median_ms(lambda number: model.predict([(sources[number], sources[0])])),
     }
     began = time.perf_counter()
-    OnlineModel(model.module, dataset).at_now()
+    OnlineModel(model.module, dataset).up_to_date()
     figures["replay_ms"] = round(1e3 * (time.perf_counter() - began), 1)
 
     def observe(number: int, count: int) -> None:

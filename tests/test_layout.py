@@ -29,6 +29,7 @@ LAYERS = (
     ("reporter",),
     ("trackers",),
     ("events",),
+    ("protocol",),
     ("state",),
     ("config",),
     ("data", "synthetic"),

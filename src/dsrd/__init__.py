@@ -1,4 +1,4 @@
-"""Learning on dynamic graphs: streams of timestamped interactions, measured by one protocol.
+"""Learning on dynamic graphs: streams of timestamped events, with one evaluation protocol for all models.
 
 >>> import dsrd
 >>> stream = dsrd.load("synth:events=1000")  # or dsrd.load("calls.csv", source="caller", ...), dsrd.load(frame)
@@ -9,7 +9,7 @@
 >>> len(model.partners("7", k=3))
 3
 
-These names are stable; everything else is imported from the module it lives in. Each is loaded at first use.
+These names are stable and loaded at first use. Import everything else from its module.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from dsrd.negatives.sampling import draw_negatives
     from dsrd.synthetic.drawing import synth
     from dsrd.synthetic.settings import SynthConfig
-    from dsrd.train.trainer import Fit
+    from dsrd.train.trainer import Trainer
 
 __version__ = "0.1.0"
 
@@ -47,7 +47,6 @@ __all__ = [
     "Dataset",
     "DsrdError",
     "Events",
-    "Fit",
     "GraphSpec",
     "LinkPredictor",
     "Live",
@@ -63,6 +62,7 @@ __all__ = [
     "Table",
     "Task",
     "TemporalModel",
+    "Trainer",
     "create",
     "draw_negatives",
     "evaluate_model",
@@ -79,7 +79,6 @@ _HOME = {
     "Dataset": "data.dataset:Dataset",
     "DsrdError": "errors:DsrdError",
     "Events": "events:Events",
-    "Fit": "train.trainer:Fit",
     "GraphSpec": "models:GraphSpec",
     "LinkPredictor": "estimator.link_predictor:LinkPredictor",
     "Live": "history.live:Live",
@@ -95,6 +94,7 @@ _HOME = {
     "Table": "estimator.tables:Table",
     "Task": "evaluate.task:Task",
     "TemporalModel": "models:TemporalModel",
+    "Trainer": "train.trainer:Trainer",
     "create": "models:create",
     "draw_negatives": "negatives.sampling:draw_negatives",
     "evaluate_model": "evaluate.scoring:evaluate",
@@ -108,7 +108,7 @@ _HOME = {
 }
 
 
-if not TYPE_CHECKING:  # a checker knows the names above, and no others
+if not TYPE_CHECKING:  # type checkers use the imports above
 
     def __getattr__(name: str) -> Any:
         if name not in _HOME:

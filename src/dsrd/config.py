@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from dsrd.errors import DsrdError, unknown
+from dsrd.protocol import Protocol, protocol_named
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -19,9 +20,32 @@ Negatives = Literal["random", "historical", "inductive"]
 C = TypeVar("C", bound="DataclassInstance")
 
 
-def _require(valid: bool, key: str, value: Any, remedy: str) -> None:
-    if not valid:
-        raise DsrdError(f"{key}={value}: {remedy}")
+@dataclass(frozen=True)
+class Limit:
+    """A condition on the value of a setting, and what to do if it does not hold."""
+
+    holds: Callable[[Any], bool]
+    remedy: str
+
+
+ONE_OR_MORE = Limit(lambda value: value >= 1, "give 1 or more")
+ZERO_OR_MORE = Limit(lambda value: 0 <= value < inf, "give 0 or more")
+ABOVE_ZERO = Limit(lambda value: 0 < value < inf, "give a number above 0")
+
+
+def check(config: object, prefix: str, **limits: Limit) -> None:
+    """Refuse a setting whose value breaks its limit.
+
+    >>> check(TrainConfig(), "train.", epochs=Limit(lambda value: value < 10, "give less than 10"))
+    Traceback (most recent call last):
+    ...
+    dsrd.errors.DsrdError: train.epochs=100: give less than 10
+    """
+    for name, limit in limits.items():
+        value = getattr(config, name)
+        if not limit.holds(value):
+            text = ",".join(map(str, value)) if isinstance(value, tuple) else value
+            raise DsrdError(f"{prefix}{name}={text}: {limit.remedy}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,12 +81,9 @@ class TrainConfig:
     final: bool = False  # afterwards train again on all events, for as many epochs as the best one needed
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "patience", "batch_size"):
-            _require(getattr(self, name) >= 1, f"train.{name}", getattr(self, name), "give 1 or more")
-        _require(0 < self.lr < inf, "train.lr", self.lr, "give a number above 0")
-        _require(0 <= self.average < 1, "train.average", self.average, "give 0 (no average) to below 1")
-        for name in ("weight_decay", "minutes"):
-            _require(0 <= getattr(self, name) < inf, f"train.{name}", getattr(self, name), "give 0 or more")
+        check(self, "train.", epochs=ONE_OR_MORE, patience=ONE_OR_MORE, batch_size=ONE_OR_MORE, lr=ABOVE_ZERO)
+        below_one = Limit(lambda value: 0 <= value < 1, "give 0 (no average) to below 1")
+        check(self, "train.", average=below_one, weight_decay=ZERO_OR_MORE, minutes=ZERO_OR_MORE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,12 +107,9 @@ class EvaluateConfig:
     candidates: int = 0  # negatives that the true target is ranked among, for MRR and Hits@k; 0: no ranking
 
     def __post_init__(self) -> None:
-        _require(self.batch_size >= 1, "evaluate.batch_size", self.batch_size, "give 1 or more")
-        _require(self.candidates >= 0, "evaluate.candidates", self.candidates, "give 0 (no ranking) or more")
-        different, text = len(set(self.negatives)), ",".join(self.negatives)
-        _require(
-            0 < different == len(self.negatives), "evaluate.negatives", text, "name one kind or more, each once"
-        )
+        ranking = Limit(lambda value: value >= 0, "give 0 (no ranking) or more")
+        kinds = Limit(lambda value: 0 < len(set(value)) == len(value), "name one kind or more, each once")
+        check(self, "evaluate.", batch_size=ONE_OR_MORE, candidates=ranking, negatives=kinds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +131,13 @@ class RunConfig:
     evaluate: EvaluateConfig = EvaluateConfig()
 
     def __post_init__(self) -> None:
-        _require(0 <= self.seed < 2**32, "seed", self.seed, f"give 0 to {2**32 - 1}")
+        check(self, "", seed=Limit(lambda value: 0 <= value < 2**32, f"give 0 to {2**32 - 1}"))
+        protocol_named(self.protocol)
+
+    @property
+    def protocol_rules(self) -> Protocol:
+        """The protocol that `protocol` names."""
+        return protocol_named(self.protocol)
 
     def with_overrides(self, overrides: Mapping[str, Any]) -> RunConfig:
         """A copy with `data.x`, `train.x`, `evaluate.x`, `model.x`, `preset` or `seed` replaced."""

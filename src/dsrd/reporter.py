@@ -1,4 +1,8 @@
-"""What long work says while it runs: a bar before a person, a line every few seconds in a log."""
+"""Progress of long work: a bar for a person, a line every few seconds for a log.
+
+Code that works for a while calls `step`, which goes to the reporter of the enclosing `with Reporter():` block, or
+nowhere if there is none. The current reporter is a context variable: every thread has its own.
+"""
 
 from __future__ import annotations
 
@@ -6,34 +10,30 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar, Token
 from importlib.util import find_spec
 from types import TracebackType
-from typing import TypeAlias
 
 from rich.console import Console, RenderableType
 from rich.filesize import decimal
-from rich.progress import BarColumn, DownloadColumn, ProgressColumn, Task, TextColumn
-from rich.progress import Progress as Bars
+from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
-Progress: TypeAlias = Callable[[str, int, int], None]
-"""Called with (what, done, total) as work goes on; total is 0 if nobody knows how much there is."""
-
 BAR_AFTER = 1.0  # seconds; shorter work needs no bar
-LINE_EVERY = 5.0  # seconds between two lines of a log; shorter work says nothing
-WIDE = 120  # columns of a terminal that has room for the figures beside the bar; otherwise they stand below it
+LINE_EVERY = 5.0  # seconds between two lines of a log; shorter work prints nothing
+WIDE = 120  # columns of a terminal with room for the metrics beside the bar; a narrower one gets them below it
 
 
 class Reporter:
-    """Shows how far long work has come, on standard error. Use it in a `with` block.
+    """Shows the progress of long work on standard error. Everything in its `with` block reports to it.
 
-    In a terminal or a notebook a bar, with the figures of the last epoch beside it; elsewhere plain lines, at most
-    one every 5 seconds. `show=False` says nothing at all.
+    A terminal or a notebook gets a bar with the metrics of the last epoch. Any other output gets plain lines, at
+    most one every 5 seconds. `show=False` prints nothing.
 
     >>> with Reporter(show=False) as report:
-    ...     report("train", 200, 1000)
+    ...     step("train", 200, 1000)
     ...     report.epoch(1, {"loss": 0.4, "val_ap": 91.2, "val_auc": 92.3})
-    >>> report.figures
+    >>> report.metrics
     ''
     """
 
@@ -47,102 +47,105 @@ class Reporter:
     ) -> None:
         """`unit="bytes"` writes amounts as sizes; `console` and `clock` are for tests and other outputs."""
         self._show = show
-        self._form = _form(console, clock, unit) if show else _Silence()
-        self._figures = _Figures()
+        self._display = _display(console, clock, unit) if show else _Silence()
+        self._last_epoch = _LastEpoch()
+        self._tokens: list[Token[Reporter | None]] = []
 
     def __enter__(self) -> Reporter:
-        self._form.start()
+        self._tokens.append(_current.set(self))
+        self._display.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._form.stop(finished=kind is None)
+        self._display.stop(finished=kind is None)
+        _current.reset(self._tokens.pop())
 
-    def __call__(self, what: str, done: int, total: int) -> None:
-        """Work called `what` has come to `done` of `total`; another `what` starts over."""
-        self._form.progress(what, done, total)
+    def step(self, name: str, done: int = 0, total: int = 0) -> None:
+        """Report that the work `name` has finished `done` of `total` units; 0 if the total is unknown."""
+        self._display.step(name, done, total)
 
     def epoch(self, epoch: int, metrics: Mapping[str, float]) -> None:
-        """Set the figures to show: `loss`, `val_ap`, `val_auc`, `best_epoch`, as far as there are any.
+        """Show the metrics of an epoch: `loss`, `val_ap`, `val_auc` and `best_epoch`, where present.
 
-        Without `best_epoch` the best one is that with the highest mean of the validation AP and AUC.
+        Without `best_epoch`, the best epoch is the one with the highest mean of validation AP and AUC.
         """
         if self._show:
-            self._figures.update(epoch, metrics)
-            self._form.show_figures(self.figures)
+            self._last_epoch.update(epoch, metrics)
+            self._display.show_metrics(self.metrics)
 
     @property
-    def figures(self) -> str:
-        """The figures of the last epoch in words; empty before the first one."""
-        return self._figures.text
+    def metrics(self) -> str:
+        """The metrics of the last epoch as text; empty before the first one."""
+        return self._last_epoch.text
 
     def note(self, *lines: str) -> None:
-        """Say something above the bar, or as lines of their own."""
+        """Print lines above the bar, or among the other lines of a log."""
         for line in lines:
-            self._form.note(line)
+            self._display.note(line)
 
 
-class _Figures:
-    """The figures of the last epoch, and which epoch was the best so far."""
+class _LastEpoch:
+    """The metrics of the last epoch as text, and the best epoch so far."""
 
     def __init__(self) -> None:
-        self.text, self.last, self.best_epoch, self.best = "", 0, 0, float("-inf")
+        self.text, self.number, self.best_epoch, self.best = "", 0, 0, float("-inf")
 
     def update(self, epoch: int, metrics: Mapping[str, float]) -> None:
-        if epoch <= self.last:  # another training began
+        if epoch <= self.number:  # another training began
             self.best_epoch, self.best = 0, float("-inf")
-        self.last = epoch
+        self.number = epoch
         validation = [metrics[name] for name in ("val_ap", "val_auc") if name in metrics]
         if validation and sum(validation) > self.best:
             self.best_epoch, self.best = epoch, sum(validation)
-        shown = [
+        parts = [
             f"{label} {metrics[name]:.{digits}f}"
             for name, label, digits in (("loss", "loss", 4), ("val_ap", "val AP", 2), ("val_auc", "val AUC", 2))
             if name in metrics
         ]
         best = int(metrics.get("best_epoch", self.best_epoch))
-        shown += [f"best epoch {best}"] if best else []
-        self.text = f"epoch {epoch}: {', '.join(shown)}" if shown else ""
+        parts += [f"best epoch {best}"] if best else []
+        self.text = f"epoch {epoch}: {', '.join(parts)}" if parts else ""
 
 
 class _Silence:
-    """Says nothing; the base of the two forms that do."""
+    """Shows nothing; the base class of the two displays that do."""
 
     def start(self) -> None: ...
 
     def stop(self, finished: bool) -> None: ...
 
-    def progress(self, what: str, done: int, total: int) -> None: ...
+    def step(self, name: str, done: int, total: int) -> None: ...
 
-    def show_figures(self, figures: str) -> None: ...
+    def show_metrics(self, metrics: str) -> None: ...
 
     def note(self, line: str) -> None: ...
 
 
 class _Lines(_Silence):
-    """Plain lines for a log: no carriage returns, no escape codes, and none for what is over soon."""
+    """Plain lines for a log, without carriage returns or escape codes; short work prints none."""
 
     def __init__(self, console: Console, clock: Callable[[], float], unit: str) -> None:
         self.console, self.clock, self.unit = console, clock, unit
-        self.what, self.figures, self.unsaid = "", "", False
-        self.began = self.last = clock()
-        self.spoken = False
+        self.text, self.metrics = "", ""
+        self.started = self.last = clock()
+        self.printed, self.metrics_pending = False, False
 
     def start(self) -> None:
-        self.began = self.last = self.clock()
+        self.started = self.last = self.clock()
 
     def stop(self, finished: bool) -> None:
-        if finished and self.spoken and self.unsaid:  # else the figures of the last epoch would never be seen
-            self._say("done")
+        if finished and self.printed and self.metrics_pending:  # otherwise the last epoch would never be shown
+            self._print("done")
 
-    def progress(self, what: str, done: int, total: int) -> None:
-        self.what = f"{what} {self._amount(done)}/{self._amount(total)}" if total else what
-        self._say_if_due()
+    def step(self, name: str, done: int, total: int) -> None:
+        self.text = f"{name} {self._amount(done)}/{self._amount(total)}" if total else name
+        self._print_if_due()
 
-    def show_figures(self, figures: str) -> None:
-        self.figures, self.unsaid = figures, True
-        self._say_if_due()
+    def show_metrics(self, metrics: str) -> None:
+        self.metrics, self.metrics_pending = metrics, True
+        self._print_if_due()
 
     def note(self, line: str) -> None:
         print(line, file=self.console.file, flush=True)
@@ -150,24 +153,24 @@ class _Lines(_Silence):
     def _amount(self, count: int) -> str:
         return decimal(count) if self.unit == "bytes" else f"{count:,}"
 
-    def _say_if_due(self) -> None:
+    def _print_if_due(self) -> None:
         if self.clock() - self.last >= LINE_EVERY:
-            self._say(self.what)
+            self._print(self.text)
 
-    def _say(self, what: str) -> None:
+    def _print(self, text: str) -> None:
         self.last = self.clock()
-        self.spoken, self.unsaid = True, False
-        figures = f"  ({self.figures})" if self.figures else ""
-        self.note(f"{_duration(self.last - self.began)}  {what}{figures}")
+        self.printed, self.metrics_pending = True, False
+        metrics = f"  ({self.metrics})" if self.metrics else ""
+        self.note(f"{_duration(self.last - self.started)}  {text}{metrics}")
 
 
 class _Bar(_Silence):
-    """A bar that appears once the work takes long enough to wonder about, and goes when it is done."""
+    """A bar that appears once the work takes longer than a second and disappears at the end."""
 
     def __init__(self, console: Console, clock: Callable[[], float], unit: str) -> None:
-        amount = DownloadColumn() if unit == "bytes" else _Clock()
+        amount = DownloadColumn() if unit == "bytes" else _AmountAndTime()
         columns = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=20), amount)
-        self.bars = _PatientBars(console, clock, *columns)
+        self.bars = _DelayedBars(console, clock, *columns)
 
     def start(self) -> None:
         self.bars.start()
@@ -175,57 +178,56 @@ class _Bar(_Silence):
     def stop(self, finished: bool) -> None:
         self.bars.stop()
 
-    def progress(self, what: str, done: int, total: int) -> None:
-        shown = self.bars.tasks[0] if self.bars.tasks else None
-        if shown is None or shown.description != what:
+    def step(self, name: str, done: int, total: int) -> None:
+        bar = self.bars.tasks[0] if self.bars.tasks else None
+        if bar is None or bar.description != name:
             for old in self.bars.task_ids:
                 self.bars.remove_task(old)
-            self.bars.add_task(what, total=total or None)
+            self.bars.add_task(name, total=total or None)
         self.bars.update(self.bars.task_ids[0], completed=done, total=total or None)
 
-    def show_figures(self, figures: str) -> None:
-        self.bars.figures = figures
+    def show_metrics(self, metrics: str) -> None:
+        self.bars.metrics = metrics
 
     def note(self, line: str) -> None:
         self.bars.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-class _PatientBars(Bars):
+class _DelayedBars(Progress):
     def __init__(self, console: Console, clock: Callable[[], float], *columns: ProgressColumn) -> None:
-        self.clock, self.began, self.figures = clock, clock(), ""
-        beside = _Beside(self)
+        self.clock, self.started_at, self.metrics = clock, clock(), ""
         super().__init__(
             *columns,
-            beside,
+            _MetricsColumn(self),
             console=console,
             transient=True,
             get_time=clock,
-            redirect_stdout=sys.stdout.isatty(),  # what goes to a file or a pipe must get there
+            redirect_stdout=sys.stdout.isatty(),  # output that goes to a file or a pipe must not be redirected
         )
 
     def get_renderables(self) -> Iterable[RenderableType]:
-        if self.clock() - self.began < BAR_AFTER:
+        if self.clock() - self.started_at < BAR_AFTER:
             return
         yield from super().get_renderables()
-        if self.figures and self.console.width < WIDE:
-            yield Text(self.figures, no_wrap=True, overflow="ellipsis")
+        if self.metrics and self.console.width < WIDE:
+            yield Text(self.metrics, no_wrap=True, overflow="ellipsis")
 
 
-class _Beside(ProgressColumn):
-    """The figures of the last epoch, where there is room for them."""
+class _MetricsColumn(ProgressColumn):
+    """The metrics of the last epoch, in a terminal that is wide enough."""
 
     max_refresh = None
 
-    def __init__(self, bars: _PatientBars) -> None:
+    def __init__(self, bars: _DelayedBars) -> None:
         super().__init__()
         self.bars = bars
 
     def render(self, task: Task) -> Text:
-        return Text(self.bars.figures if self.bars.console.width >= WIDE else "")
+        return Text(self.bars.metrics if self.bars.console.width >= WIDE else "")
 
 
-class _Clock(ProgressColumn):
-    """What is done of how much, the time taken, and the time left where it can be estimated."""
+class _AmountAndTime(ProgressColumn):
+    """The finished and total amount, the time taken, and an estimate of the time left."""
 
     def render(self, task: Task) -> Text:
         taken = _duration(task.elapsed or 0)
@@ -235,16 +237,16 @@ class _Clock(ProgressColumn):
         return Text(f"{int(task.completed):,}/{int(task.total):,}  {taken}{left}")
 
 
-def _form(console: Console | None, clock: Callable[[], float], unit: str) -> _Silence:
+def _display(console: Console | None, clock: Callable[[], float], unit: str) -> _Silence:
     console = console or _standard_error()
     notebook = console.is_jupyter and find_spec("ipywidgets") is not None  # rich needs it there
     return (_Bar if notebook or console.is_interactive else _Lines)(console, clock, unit)
 
 
 def _standard_error() -> Console:
-    """Standard error, with a bar only if a person looks at it: FORCE_COLOR does not make a log a terminal."""
-    watched = sys.stderr is not None and sys.stderr.isatty()
-    return Console(stderr=True, force_interactive=None if watched else False)
+    """Standard error, interactive only if it is a terminal: FORCE_COLOR does not turn a log into one."""
+    terminal = sys.stderr is not None and sys.stderr.isatty()
+    return Console(stderr=True, force_interactive=None if terminal else False)
 
 
 def _duration(seconds: float) -> str:
@@ -253,13 +255,48 @@ def _duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+_SILENT = Reporter(show=False)
+_current: ContextVar[Reporter | None] = ContextVar("reporter", default=None)
+_stage: ContextVar[str] = ContextVar("stage", default="")
+
+
+def current() -> Reporter:
+    """The reporter of the enclosing `with Reporter():` block; a silent one outside of any."""
+    return _current.get() or _SILENT
+
+
+def step(name: str, done: int = 0, total: int = 0) -> None:
+    """Report progress to the current reporter."""
+    current().step(f"{_stage.get()}{name}", done, total)
+
+
 @contextmanager
-def download_bar(name: str) -> Iterator[Callable[[int, int | None], None]]:
-    """Progress of a download in bytes, called with (there, expected)."""
-    with Reporter(unit="bytes") as reporter:
-        what = name.rpartition("/")[2]
-        yield lambda there, expected: reporter(what, there, expected or 0)
+def stage(name: str) -> Iterator[None]:
+    """Put `name` before the name of every step in this block: `epoch 1/20 train`."""
+    token = _stage.set(f"{_stage.get()}{name} ")
+    try:
+        yield
+    finally:
+        _stage.reset(token)
 
 
-silent = Reporter(show=False)
-"""Says nothing; for work whose caller did not ask for a report."""
+@contextmanager
+def reporting(progress: bool | Reporter) -> Iterator[Reporter]:
+    """Report to a new reporter that shows or hides everything, or to the one passed, which stays open."""
+    if isinstance(progress, Reporter):
+        token = _current.set(progress)
+        try:
+            yield progress
+        finally:
+            _current.reset(token)
+    else:
+        with Reporter(show=progress) as report:
+            yield report
+
+
+@contextmanager
+def download_bar(url: str) -> Iterator[Callable[[int, int | None], None]]:
+    """Progress of a download in bytes: a function of (bytes so far, expected bytes)."""
+    with Reporter(unit="bytes") as report:
+        file_name = url.rpartition("/")[2]
+        yield lambda done, expected: report.step(file_name, done, expected or 0)

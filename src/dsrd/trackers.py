@@ -1,7 +1,7 @@
-"""Callbacks that send the figures of every epoch to a tool that draws curves: TensorBoard, Weights & Biases.
+"""Callbacks that send the metrics of every epoch to TensorBoard or Weights & Biases.
 
-Each is called as `callback(epoch, metrics)` and closed when the training is over. The tools come with
-`pip install dsrd[trackers]` and are imported when a callback is made.
+Each is called as `callback(epoch, metrics)`; close it after the training. The tools are installed by
+`pip install dsrd[trackers]` and imported when a callback is created.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dsrd.errors import DsrdError
 
 
 class _Tracker:
-    """Something to call after every epoch; also a context manager that closes itself."""
+    """A callback for every epoch; as a context manager it closes itself."""
 
     def __call__(self, epoch: int, metrics: Mapping[str, float]) -> None:
         raise NotImplementedError
@@ -34,9 +34,9 @@ class _Tracker:
 
 
 class TensorBoard(_Tracker):
-    """Writes event files into a folder; look at them with `tensorboard --logdir FOLDER`.
+    """Writes event files to a folder; view them with `tensorboard --logdir FOLDER`.
 
-    Metrics keep their names (`loss`, `val_ap`). Each call is on disk when it returns.
+    Metrics keep their names (`loss`, `val_ap`). The file is flushed after each call.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -54,9 +54,10 @@ class TensorBoard(_Tracker):
 
 
 class WandB(_Tracker):
-    """Logs to a run of Weights & Biases; further arguments are those of `wandb.init`.
+    """Logs to a run of Weights & Biases; further arguments go to `wandb.init`.
 
-    The run begins at the first call: a training that is refused makes none. `mode="offline"` needs no account.
+    The run starts at the first call, so a training that fails before it creates none. `mode="offline"` needs no
+    account.
     """
 
     def __init__(self, project: str | None = None, **init: Any) -> None:
@@ -70,7 +71,7 @@ class WandB(_Tracker):
         self._run.log(dict(metrics), step=epoch)
 
     def close(self) -> None:
-        """End the run, which waits until it is sent; without a call before, nothing happens."""
+        """End the run, and wait until it is uploaded; does nothing before the first call."""
         if self._run is not None:
             self._run.finish()
             self._run = None

@@ -340,7 +340,7 @@ def test_progress_bars_appear_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch
     for stage in (
         "reading synth",
         "epoch 1/1 train",
-        "epoch 1/1 validation",
+        "epoch 1/1 val: scoring",
         "test: inductive negatives",
         "scoring",
     ):

@@ -15,7 +15,6 @@ from conformance.conftest import build, make_stream, parted
 from dsrd.config import EvaluateConfig, RunConfig
 from dsrd.data.dataset import Dataset
 from dsrd.errors import DsrdError
-from dsrd.evaluate.protocol import PROTOCOLS
 from dsrd.evaluate.scoring import draw, evaluate, score_pass
 from dsrd.evaluate.task import Task
 from dsrd.events import Events, Query
@@ -23,9 +22,10 @@ from dsrd.history.live import Live
 from dsrd.history.past import Past
 from dsrd.models import TemporalModel, model_class, names
 from dsrd.negatives.sampling import TrainingNegatives
+from dsrd.protocol import PROTOCOLS
 from dsrd.train import checkpoint
 from dsrd.train.loop import train_epoch
-from dsrd.train.trainer import Fit
+from dsrd.train.trainer import Trainer
 
 
 def past_of(stream: Dataset, events: Events | None = None) -> Past:
@@ -286,10 +286,10 @@ def test_same_seed_same_run(name: str, stream: Dataset, task: Task) -> None:
     run = replace(run, model_args=_small_with_dropout(model))
     found = []
     for seed in (0, 0, 1):
-        fit = Fit(replace(run, seed=seed), task)
-        fit()
+        fit = Trainer(replace(run, seed=seed), task)
+        fit.train()
         results, _ = evaluate(fit.model, task, PROTOCOLS["dyglib"], EvaluateConfig(), fit.model.state.snapshot())
-        found.append((results, fit.progressed.history[-1]["loss"]))
+        found.append((results, fit.progress.history[-1]["loss"]))
     assert found[0] == found[1]
     if fit.model.num_parameters:
         assert found[0] != found[2]

@@ -1,4 +1,4 @@
-"""A call log in a file of one's own, and a model that has been fitted to it once."""
+"""A log of calls as a CSV file, and models fitted to it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PEOPLE = ["ann", "bob", "cat", "dan", "eve", "fay", "gil", "hal", "ida", "jon"]
 
 
 def rows(first: int, last: int) -> str:
-    """Calls from one number to the next; from the 250th on there are newcomers."""
+    """Calls number `first` to `last`; from the 250th on there are new nodes."""
     lines = []
     for row in range(first, last):
         caller = f"new{row // 50}" if row > 250 and row % 9 == 0 else PEOPLE[(row * 7 + row // 5) % 10]
@@ -37,13 +37,13 @@ def write_log(folder: Path) -> None:
 def estimator(name: str, **more: object) -> dsrd.LinkPredictor:
     """A model small enough for a test."""
     small = {} if model_class(name).card.rule else {"epochs": 1}
-    own = {f"model__{key}": value for key, value in model_class(name).card.small.items()}
-    return dsrd.LinkPredictor(name, **{**small, **own, **more})
+    model_settings = {f"model__{key}": value for key, value in model_class(name).card.small.items()}
+    return dsrd.LinkPredictor(name, **{**small, **model_settings, **more})
 
 
 @pytest.fixture(autouse=True)
 def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every test in its own folder, with the log in it, on one thread."""
+    """Every test runs on one thread, in a folder of its own that contains the log."""
     write_log(tmp_path)
     monkeypatch.chdir(tmp_path)
     threads = torch.get_num_threads()
@@ -55,23 +55,23 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """`saved(model)`: the folder of a model fitted to calls.csv, made once; not to be changed."""
-    made: dict[str, Path] = {}
+    """`saved(model)`: the folder of a model fitted to calls.csv, shared by all tests; do not change it."""
+    folders: dict[str, Path] = {}
 
     def get(name: str) -> Path:
-        if name not in made:
+        if name not in folders:
             folder = tmp_path_factory.mktemp("saved")
             write_log(folder)
             stream = dsrd.load(folder / "calls.csv", **COLUMNS, features=["cost"], cache=False)
-            made[name] = estimator(name).fit(stream, progress=False).save(folder / name)
-        return made[name]
+            folders[name] = estimator(name).fit(stream, progress=False).save(folder / name)
+        return folders[name]
 
     return get
 
 
 @pytest.fixture
 def opened(saved: Callable[[str], Path]) -> Callable[[str], dsrd.LinkPredictor]:
-    """`opened(model)`: a fitted model in a folder of the test's own."""
+    """`opened(model)`: a fitted model in a folder that the test may change."""
 
     def get(name: str) -> dsrd.LinkPredictor:
         shutil.copytree(saved(name), f"{name}.run")

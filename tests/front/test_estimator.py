@@ -1,4 +1,4 @@
-"""`dsrd.LinkPredictor`: what goes in, what comes out, and that asking changes nothing."""
+"""`dsrd.LinkPredictor`: inputs, outputs, and that queries change no state."""
 
 from __future__ import annotations
 
@@ -33,49 +33,53 @@ def calls() -> dsrd.Dataset:
 
 @pytest.mark.parametrize("name", names())
 def test_python_and_the_command_line_make_the_same_run(name: str):
-    """Same settings, same weights, same figures: there is one way through."""
+    """The same settings give the same weights and the same results."""
     settings = {} if model_class(name).card.rule else {"train.epochs": 1}
     settings |= {f"model.{key}": value for key, value in model_class(name).card.small.items()}
     keywords = {key.replace(".", "__"): value for key, value in settings.items()}
     stream = dsrd.load("calls.csv", **COLUMNS)
-    mine = dsrd.LinkPredictor(name, seed=3, **keywords).fit(stream, progress=False).evaluate(progress=False).record
+    from_python = (
+        dsrd.LinkPredictor(name, seed=3, **keywords).fit(stream, progress=False).evaluate(progress=False).record
+    )
     words = ["train", "-d", "calls.csv", "--source", "caller", "--target", "callee", "--time", "date", "-m", name]
     words += ["--seed", "3", "--threads", "1", "--out", "run"]
     words += [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     with pytest.raises(SystemExit) as left:
         main(words)
     assert left.value.code == 0
-    theirs = json.loads(Path("run/record.json").read_text())
-    assert theirs["digests"] == mine["digests"]
+    from_command = json.loads(Path("run/record.json").read_text())
+    assert from_command["digests"] == from_python["digests"]
     for key in ("results", "validation", "config", "rules"):
-        assert theirs.get(key) == json.loads(json.dumps(mine.get(key)))
+        assert from_command.get(key) == json.loads(json.dumps(from_python.get(key)))
 
 
-def test_evaluate_changes_nothing_it_is_given(opened: Opened):
+def test_evaluate_changes_neither_model_nor_arguments(opened: Opened):
     model = opened("tgn")
-    asked = model.predict([("ann", "bob")])["probability"]
+    probability = model.predict([("ann", "bob")])["probability"]
     fitted = model.fitted
-    before = {name: value.clone() for name, value in model.module.state.fields_now().items()}
+    state = {name: value.clone() for name, value in model.module.state.fields_now().items()}
     weights = {name: value.clone() for name, value in model.module.state_dict().items()}
     trained = {name: value.clone() for name, value in fitted.state_after_training().items()}
-    results = [model.evaluate(protocol=how, progress=False).record["results"] for how in ("dyglib", "strict") * 2]
+    results = [
+        model.evaluate(protocol=name, progress=False).record["results"] for name in ("dyglib", "strict") * 2
+    ]
     model.evaluate("day.csv", progress=False)
     assert results[:2] == results[2:]
-    assert all(torch.equal(model.module.state[name], value) for name, value in before.items())
+    assert all(torch.equal(model.module.state[name], value) for name, value in state.items())
     assert all(torch.equal(model.module.state_dict()[name], value) for name, value in weights.items())
     assert all(torch.equal(fitted.state_after_training()[name], value) for name, value in trained.items())
-    assert np.array_equal(model.predict([("ann", "bob")])["probability"], asked)
+    assert np.array_equal(model.predict([("ann", "bob")])["probability"], probability)
 
 
-def test_the_protocol_follows_from_the_stream(calls: dsrd.Dataset):
+def test_the_default_protocol_depends_on_the_stream(calls: dsrd.Dataset):
     from dataclasses import replace
 
-    mine = dsrd.LinkPredictor().run_for(calls)
-    assert (mine.protocol, mine.evaluate.order) == ("strict", "fast")
-    theirs = dsrd.LinkPredictor().run_for(replace(calls, catalogued=True))
-    assert (theirs.protocol, theirs.evaluate.order) == ("dyglib", "py37")
-    said = dsrd.LinkPredictor(protocol="dyglib", order="py38").run_for(calls)
-    assert (said.protocol, said.evaluate.order) == ("dyglib", "py38")
+    own_stream = dsrd.LinkPredictor().run_for(calls)
+    assert (own_stream.protocol, own_stream.evaluate.order) == ("strict", "fast")
+    catalogued = dsrd.LinkPredictor().run_for(replace(calls, catalogued=True))
+    assert (catalogued.protocol, catalogued.evaluate.order) == ("dyglib", "py37")
+    chosen = dsrd.LinkPredictor(protocol="dyglib", order="py38").run_for(calls)
+    assert (chosen.protocol, chosen.evaluate.order) == ("dyglib", "py38")
 
 
 def test_settings_are_resolved_in_the_constructor():
@@ -96,7 +100,7 @@ def test_settings_are_resolved_in_the_constructor():
     assert {name: getattr(run.train, name) for name in recipe} == dict(recipe)
 
 
-def test_as_in_scikit_learn(calls: dsrd.Dataset):
+def test_parameters_work_as_in_scikit_learn(calls: dsrd.Dataset):
     model = dsrd.LinkPredictor("graphmixer", epochs=1, dim=8, seed=4)
     assert model.get_params()["dim"] == 8
     copy = clone(model)
@@ -120,7 +124,7 @@ def test_an_opened_model_can_be_cloned_and_fitted_again(opened: Opened):
     )
 
 
-def test_on_epoch_is_told_every_epoch(calls: dsrd.Dataset):
+def test_on_epoch_is_called_after_every_epoch(calls: dsrd.Dataset):
     seen: list[tuple[int, dict[str, float]]] = []
     others: list[int] = []
     tell = [lambda epoch, metrics: seen.append((epoch, dict(metrics))), lambda epoch, _: others.append(epoch)]
@@ -131,18 +135,18 @@ def test_on_epoch_is_told_every_epoch(calls: dsrd.Dataset):
 
 
 @pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame, pa.table])
-def test_frames_in_frames_out_with_their_own_columns(opened: Opened, kind: Callable):
-    asked = kind(ASK)
-    found = opened("dsrd").predict(asked)
-    assert type(found) is type(asked)
-    columns = found.column_names if kind is pa.table else list(found.columns)
+def test_frames_are_returned_as_frames_with_their_columns(opened: Opened, kind: Callable):
+    pairs = kind(ASK)
+    result = opened("dsrd").predict(pairs)
+    assert type(result) is type(pairs)
+    columns = result.column_names if kind is pa.table else list(result.columns)
     assert columns == ["caller", "callee", "ticket", "probability", "known"]
-    values = found["known"].to_pylist() if kind is pa.table else list(found["known"])
+    values = result["known"].to_pylist() if kind is pa.table else list(result["known"])
     assert values == [True, False]
-    assert (asked.column_names if kind is pa.table else list(asked.columns)) == ["caller", "callee", "ticket"]
+    assert (pairs.column_names if kind is pa.table else list(pairs.columns)) == ["caller", "callee", "ticket"]
 
 
-def test_predict_reads_its_own_output(opened: Opened):
+def test_predict_accepts_its_own_output(opened: Opened):
     model = opened("dsrd")
     first = model.predict(pa.table(ASK))
     Path("answers.csv").write_text(dsrd.Table(first).to_csv())
@@ -164,46 +168,46 @@ def test_predict_at_a_time(opened: Opened):
     assert not np.array_equal(model.predict([("ann", "bob")])["probability"], ways[0])
     with pytest.raises(DsrdError, match="time soon: give a number"):
         model.predict([("ann", "bob")], at="soon")
-    with pytest.raises(DsrdError, match="there is a column 'date' and a time besides"):
+    with pytest.raises(DsrdError, match="there is a column 'date', and a time was passed too"):
         model.predict([("ann", "bob", "2024-05-25")], at="2024-05-25")
 
 
 @pytest.mark.parametrize("name", ["dsrd", "tgn", "graphmixer"])
-def test_a_question_about_the_past_knows_only_what_came_before(opened: Opened, name: str):
-    """Asked about a moment inside the stream, a model answers as one that had seen nothing later."""
+def test_a_query_in_the_past_uses_only_what_came_before(opened: Opened, name: str):
+    """For a time inside the stream, a model gives the scores of one that has observed nothing later."""
     model = opened(name)
-    early = dsrd.load("calls.csv", **COLUMNS, features=["cost"]).head(120, 11)
-    moment = early.written_time(float(early.events.time[-1]) + 1)
+    first = dsrd.load("calls.csv", **COLUMNS, features=["cost"]).head(120, 11)
+    moment = first.written_time(float(first.events.time[-1]) + 1)
     model.save("weights", history=False)
     fitted = model.fitted
     now = model.predict([("ann", "bob")])["probability"]
-    asked = model.predict([("ann", "bob")], at=moment)["probability"]
+    early = model.predict([("ann", "bob")], at=moment)["probability"]
     from dsrd.estimator.online import OnlineModel
 
-    fitted.online = OnlineModel(fitted.online.model, early)
+    fitted.online = OnlineModel(fitted.online.model, first)
     fitted.online.model.state.reset()
     alone = model.predict([("ann", "bob")], at=moment)["probability"]
-    assert np.allclose(asked, alone, atol=0 if name != "tgn" else 1e-6, rtol=0)
-    assert asked != now
+    assert np.allclose(early, alone, atol=0 if name != "tgn" else 1e-6, rtol=0)
+    assert early != now
 
 
 @pytest.mark.parametrize("model", ["dsrd", "localglobal"])
 def test_partners_are_the_best_of_all_targets(opened: Opened, model: str):
-    found = opened(model)
+    predictor = opened(model)
     everybody = sorted({row.split(",")[1] for row in Path("calls.csv").read_text().splitlines()[1:]})
-    scored = found.predict([("ann", other) for other in everybody])
+    scored = predictor.predict([("ann", other) for other in everybody])
     order = np.argsort(-scored["probability"], kind="stable")
-    best = found.partners("ann", k=3)
+    best = predictor.partners("ann", k=3)
     assert best.columns == ["caller", "callee", "probability", "known"]
     assert np.allclose(best["probability"], scored["probability"][order[:3]], atol=1e-6)
-    assert len(found.partners(["ann", "bob"], k=100)) == 2 * len(everybody)
-    assert set(found.partners(["ann", "zoe"], k=1)["known"]) == {True, False}
-    assert len(found.partners("ann", k=2, at="2024-05-25")["date"]) == 2
+    assert len(predictor.partners(["ann", "bob"], k=100)) == 2 * len(everybody)
+    assert set(predictor.partners(["ann", "zoe"], k=1)["known"]) == {True, False}
+    assert len(predictor.partners("ann", k=2, at="2024-05-25")["date"]) == 2
     with pytest.raises(DsrdError, match="k=0: give a whole number, 1 or more"):
-        found.partners("ann", k=0)
+        predictor.partners("ann", k=0)
 
 
-def test_a_name_nobody_has_seen(opened: Opened, capsys: pytest.CaptureFixture[str]):
+def test_unknown_names(opened: Opened, capsys: pytest.CaptureFixture[str]):
     model = opened("dsrd")
     with pytest.raises(DsrdError, match=r"unknown node 'anm'; did you mean 'ann'"):
         model.predict([("anm", "bob")], strict_names=True)
@@ -215,7 +219,7 @@ def test_a_name_nobody_has_seen(opened: Opened, capsys: pytest.CaptureFixture[st
         model.predict([("ann", "bob")], head="pears")
 
 
-def test_heads_are_asked_by_name(opened: Opened):
+def test_heads_are_chosen_by_name(opened: Opened):
     model = opened("dsrd")
     by_head = {head: model.predict([("ann", "bob")], head=head)["probability"] for head in model.module.heads}
     assert len(by_head) == 2
@@ -224,48 +228,48 @@ def test_heads_are_asked_by_name(opened: Opened):
     assert set(model.evaluate(head="pair", progress=False).record) >= {"head", "results"}
 
 
-def test_surprise_is_a_chance_in_bits(opened: Opened):
-    """With few targets none is sampled: the chances of all of them add up to one."""
+def test_surprise_is_a_probability_in_bits(opened: Opened):
+    """With few targets the sum is exact: the probabilities of all targets add up to one."""
     model = opened("dsrd")
     targets = sorted({row.split(",")[1] for row in Path("calls.csv").read_text().splitlines()[1:]})
     bits = [
         model.surprise(pa.table({"caller": ["ann"], "callee": [each], "date": ["2024-05-22"], "cost": [1.0]}))
         for each in targets
     ]
-    chance = np.array([2.0 ** -found["surprise"][0].as_py() for found in bits])
-    assert np.isclose(chance.sum(), 1, atol=1e-5)
-    likeliest = model.partners("ann", k=1, at="2024-05-22")["callee"][0]
-    assert targets[int(chance.argmax())] == likeliest
-    percentile = np.array([found["percentile"][0].as_py() for found in bits])
+    probability = np.array([2.0 ** -table["surprise"][0].as_py() for table in bits])
+    assert np.isclose(probability.sum(), 1, atol=1e-5)
+    best_target = model.partners("ann", k=1, at="2024-05-22")["callee"][0]
+    assert targets[int(probability.argmax())] == best_target
+    percentile = np.array([table["percentile"][0].as_py() for table in bits])
     assert ((percentile >= 0) & (percentile <= 100)).all()
-    assert (np.diff(percentile[np.argsort(-chance)]) >= 0).all(), "the less likely, the higher"
+    assert (np.diff(percentile[np.argsort(-probability)]) >= 0).all(), "the less likely, the higher"
 
 
-def test_surprise_keeps_rows_and_run_as_they_are(opened: Opened):
+def test_surprise_keeps_the_order_of_rows_and_the_run(opened: Opened):
     model = opened("tgn")
-    before = model.predict([("ann", "bob")])["probability"]
+    probability = model.predict([("ann", "bob")])["probability"]
     shuffled = pd.read_csv("day.csv").sample(frac=1, random_state=0)
     in_order = model.surprise("day.csv")
-    found = model.surprise(shuffled)
-    assert list(found.columns) == ["caller", "callee", "date", "cost", "surprise", "percentile", "known"]
-    assert found.sort_index()["surprise"].to_numpy() == pytest.approx(in_order["surprise"], abs=1e-5)
+    table = model.surprise(shuffled)
+    assert list(table.columns) == ["caller", "callee", "date", "cost", "surprise", "percentile", "known"]
+    assert table.sort_index()["surprise"].to_numpy() == pytest.approx(in_order["surprise"], abs=1e-5)
     assert not all(in_order["known"])
-    assert np.array_equal(model.predict([("ann", "bob")])["probability"], before)
+    assert np.array_equal(model.predict([("ann", "bob")])["probability"], probability)
     with pytest.raises(DsrdError, match="240 events are known already"):
         model.surprise("grown.csv")
 
 
-def test_evaluate_on_events_to_come(opened: Opened):
+def test_evaluate_on_upcoming_events(opened: Opened):
     model = opened("dsrd")
     model.evaluate(progress=False)
-    found = model.evaluate("day.csv", progress=False)
-    assert found.record["measured_on"] == "60 later events"
-    assert 0 <= found["transductive"]["random"]["ap"] <= 100
-    assert "best rule" in found.rows
+    results = model.evaluate("day.csv", progress=False)
+    assert results.record["measured_on"] == "60 later events"
+    assert 0 <= results["transductive"]["random"]["ap"] <= 100
+    assert "best rule" in results.rows
     assert model.fitted.online.stream.num_events == 240
 
 
-def test_results_print_index_and_convert(opened: Opened):
+def test_results_can_be_printed_indexed_and_converted(opened: Opened):
     results = opened("dsrd").evaluate(progress=False)
     text = str(results)
     assert text.splitlines()[0] == "calls: test, strict, AP / AUC in percent, mean over batches"
@@ -297,7 +301,7 @@ def test_the_best_rule_is_not_chosen_by_its_test_score():
     assert "sound (random)" in str(results)
 
 
-def test_a_clock_in_milliseconds_is_noticed(capsys: pytest.CaptureFixture[str]):
+def test_times_in_milliseconds_get_a_warning(capsys: pytest.CaptureFixture[str]):
     frame = pd.read_csv("calls.csv")
     frame["date"] = pd.to_datetime(frame["date"]).astype("int64") // 10**3 // 10**3
     frame["date"] = frame["date"].where(frame["date"] > 10**12, frame["date"] * 1000)

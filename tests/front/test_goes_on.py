@@ -1,4 +1,4 @@
-"""A run is self-contained and goes on: saved, moved, opened elsewhere, updated, and the same as in one go."""
+"""A run can be saved, moved, opened elsewhere and updated, with the same results as without interruption."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def answers(model: dsrd.LinkPredictor) -> np.ndarray:
     return np.concatenate([model.predict(PAIRS)["probability"], partners["probability"]])
 
 
-def test_trained_appended_updated_moved_opened_elsewhere():
-    """The ten lines that a run has to survive, bit for bit."""
+def test_a_run_survives_update_move_and_reopening():
+    """Train, append to the file, update, move, open elsewhere: the scores are equal bit for bit."""
     stream = dsrd.load("calls.csv", **COLUMNS)
     model = dsrd.LinkPredictor(epochs=1).fit(stream, progress=False)
     model.save("calls.dsrd")
@@ -46,7 +46,7 @@ def test_trained_appended_updated_moved_opened_elsewhere():
 
 
 @pytest.mark.parametrize("name", names())
-def test_a_run_that_went_on_answers_as_one_that_saw_everything_in_one_go(saved: Callable[[str], Path], name: str):
+def test_an_updated_run_scores_like_one_that_observed_everything_at_once(saved: Callable[[str], Path], name: str):
     model = dsrd.open(saved(name))
     model.save("went-on")
     model.save("weights", history=False)
@@ -57,8 +57,8 @@ def test_a_run_that_went_on_answers_as_one_that_saw_everything_in_one_go(saved: 
 
 
 @pytest.mark.parametrize("name", ["dsrd", "tgn", "jodie"])
-def test_it_does_not_matter_how_the_events_arrived(opened: Callable[[str], dsrd.LinkPredictor], name: str):
-    """One by one, in a lump, cut in the middle of a timestamp."""
+def test_the_way_events_arrive_does_not_matter(opened: Callable[[str], dsrd.LinkPredictor], name: str):
+    """One by one, all at once, or split inside a timestamp."""
     model = opened(name)
     model.save("again")
     other = dsrd.open("again")
@@ -72,7 +72,7 @@ def test_it_does_not_matter_how_the_events_arrived(opened: Callable[[str], dsrd.
     assert np.array_equal(answers(model), answers(other))
 
 
-def test_a_grown_log_trains_on_what_the_run_was_trained_on(capsys: pytest.CaptureFixture[str]):
+def test_fitting_a_longer_log_keeps_the_events_of_the_run(capsys: pytest.CaptureFixture[str]):
     settings = {"epochs": 1, "dim": 8}
     first = dsrd.LinkPredictor(**settings).fit(dsrd.load("calls.csv", **COLUMNS), folder="run", progress=False)
     before = first.evaluate(progress=False).record
@@ -82,11 +82,11 @@ def test_a_grown_log_trains_on_what_the_run_was_trained_on(capsys: pytest.Captur
     again = dsrd.LinkPredictor(**longer).fit(dsrd.load("calls.csv", **COLUMNS), folder="run")
     assert "60 events follow those that the run" in capsys.readouterr().err
     assert again.evaluate(progress=False).record["digests"]["data"] == before["digests"]["data"]
-    assert again.fitted.progressed.epoch == 2
+    assert again.fitted.progress.epoch == 2
     assert again.observe("calls.csv").fitted.online.stream.num_events == 300
 
 
-def test_a_bipartite_log_grows_too():
+def test_a_bipartite_log_can_grow():
     bipartite = {**COLUMNS, "bipartite": True}
     model = estimator("tgn").fit(dsrd.load("calls.csv", **bipartite), folder="run", progress=False)
     model.save("weights", history=False)
@@ -96,7 +96,7 @@ def test_a_bipartite_log_grows_too():
     assert np.array_equal(answers(went_on), answers(at_once))
 
 
-def test_known_events_are_not_taken_in_twice(opened: Callable[[str], dsrd.LinkPredictor]):
+def test_known_events_are_not_observed_twice(opened: Callable[[str], dsrd.LinkPredictor]):
     model = opened("dsrd").observe("grown.csv")
     before = answers(model)
     assert np.array_equal(answers(model.observe("grown.csv")), before)
@@ -117,7 +117,7 @@ def test_late_events(opened: Callable[[str], dsrd.LinkPredictor], late: str, eve
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("caller,callee,date\nann,bob,2024-06-01\n", "'cost'"),
         (HEADER + "ann,bob,tomorrow,1\n", "row 2: time is 'tomorrow', neither a number nor a date"),
@@ -126,21 +126,21 @@ def test_late_events(opened: Callable[[str], dsrd.LinkPredictor], late: str, eve
         ("caller,callee,date,cost,cost\n", "'cost'"),
     ],
 )
-def test_bad_events_change_nothing(opened: Callable[[str], dsrd.LinkPredictor], text: str, said: str):
+def test_bad_events_change_nothing(opened: Callable[[str], dsrd.LinkPredictor], text: str, message: str):
     model = opened("dsrd")
     before, files = answers(model), {path: path.read_bytes() for path in Path("dsrd.run").iterdir()}
     Path("bad.csv").write_text(text)
     for take in (model.observe, model.surprise, model.evaluate):
         with pytest.raises(DsrdError) as error:
             take("bad.csv")
-        assert said in str(error.value)
+        assert message in str(error.value)
         assert "\n" not in str(error.value)
         assert "--" not in str(error.value)
     assert np.array_equal(answers(model), before)
     assert {path: path.read_bytes() for path in Path("dsrd.run").iterdir()} == files
 
 
-def test_save_writes_nothing_but_the_run(saved: Callable[[str], Path]):
+def test_save_writes_only_the_run(saved: Callable[[str], Path]):
     model = dsrd.open(saved("tgn"))
     Path("mine").mkdir()
     Path("mine/thesis.txt").write_text("years of work")
@@ -154,7 +154,7 @@ def test_save_writes_nothing_but_the_run(saved: Callable[[str], Path]):
     assert sorted(path.name for path in Path().glob(".*")) == []
 
 
-def test_a_run_without_its_events_says_what_it_needs(saved: Callable[[str], Path]):
+def test_a_run_saved_without_events_asks_for_the_stream(saved: Callable[[str], Path]):
     dsrd.open(saved("tgn")).save("bare", history=False)
     assert not list(Path("bare").glob("*.arrow"))
     with pytest.raises(DsrdError, match="bare: was saved without its events; give the stream too"):
@@ -165,7 +165,7 @@ def test_a_run_without_its_events_says_what_it_needs(saved: Callable[[str], Path
 
 
 def test_run_folders_of_earlier_versions_open(saved: Callable[[str], Path]):
-    """They hold no events and no state of now, their settings and notes know less, and name a path."""
+    """They have no events and no current state; their settings and notes have fewer entries and name a path."""
     shutil.copytree(saved("tgn"), "old")
     for name in ("events.arrow", "nodes.arrow", "now.safetensors"):
         Path("old", name).unlink()
@@ -184,13 +184,13 @@ def test_run_folders_of_earlier_versions_open(saved: Callable[[str], Path]):
     assert np.array_equal(answers(dsrd.open("old")), after), "updated, it holds its events"
 
 
-def test_two_that_update_one_run_do_not_lose_events(opened: Callable[[str], dsrd.LinkPredictor]):
+def test_two_updates_of_one_run_lose_no_events(opened: Callable[[str], dsrd.LinkPredictor]):
     first = opened("dsrd")
     second = dsrd.open("dsrd.run")
     first.observe("day.csv").save()
     Path("other.csv").write_text(HEADER + "eve,ann,2024-06-02T00:00:00Z,1\n")
     second.observe("other.csv")
-    with pytest.raises(DsrdError, match=r"dsrd\.run: has taken in other events meanwhile; open it again"):
+    with pytest.raises(DsrdError, match=r"dsrd\.run: has observed other events meanwhile; open it again"):
         second.save()
     assert dsrd.open("dsrd.run").fitted.online.stream.num_events == 300
 
@@ -204,7 +204,7 @@ def test_a_damaged_file_is_named(saved: Callable[[str], Path], file: str):
 
 
 def test_a_state_that_lags_behind_the_events_catches_up(opened: Callable[[str], dsrd.LinkPredictor]):
-    """Killed between the two writes of `save`: the events are there, the state is that of before."""
+    """A kill between the two writes of `save` leaves new events and an old state."""
     model = opened("dsrd")
     kept = Path("dsrd.run/now.safetensors").read_bytes()
     after = answers(model.observe("day.csv"))
@@ -213,7 +213,7 @@ def test_a_state_that_lags_behind_the_events_catches_up(opened: Callable[[str], 
     assert np.array_equal(answers(dsrd.open("dsrd.run")), after)
 
 
-def test_final_trains_on_every_event_and_says_so():
+def test_final_trains_on_all_events_and_records_it():
     stream = dsrd.load("calls.csv", **COLUMNS)
     chosen = dsrd.LinkPredictor(epochs=2, dim=8).fit(stream, progress=False)
     model = dsrd.LinkPredictor(epochs=2, dim=8).fit(stream, final=True, folder="run", progress=False)
@@ -229,8 +229,8 @@ def test_final_trains_on_every_event_and_says_so():
     assert np.array_equal(answers(copied), answers(model))
 
 
-def test_the_unit_of_the_state_is_whole_models(saved: Callable[[str], Path]):
-    """Models that need more than events to make their state again carry it; the others need not."""
+def test_only_states_that_depend_on_weights_are_kept(saved: Callable[[str], Path]):
+    """A state that follows from events is rebuilt; any other one is kept after training."""
     for name in ("tgn", "dsrd"):
         model = dsrd.open(saved(name))
         assert (model.fitted.state_after_training() is None) == (name == "dsrd")

@@ -1,4 +1,4 @@
-"""Locks on folders, and what counts as an empty one."""
+"""Locks on folders, empty folders, and figures about the machine."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ HOLD = (
 )
 
 
-def hold_elsewhere(folder: Path, then: str = "print('held', flush=True); input()") -> subprocess.Popen[str]:
-    """Start a process that holds the folder; returns once it does."""
+def lock_elsewhere(folder: Path, then: str = "print('locked', flush=True); input()") -> subprocess.Popen[str]:
+    """Start a process that locks the folder, and wait until it has."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLD + then, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
-    assert process.stdout.readline() == "held\n"
+    assert process.stdout.readline() == "locked\n"
     return process
 
 
-def test_a_folder_is_held_against_other_processes_and_then_free(tmp_path: Path):
-    process = hold_elsewhere(tmp_path / "run")
+def test_a_folder_is_locked_for_other_processes_and_then_free(tmp_path: Path):
+    process = lock_elsewhere(tmp_path / "run")
     assert is_empty(tmp_path / "run")
     with pytest.raises(DsrdError, match="busy"), locked(tmp_path / "run", "busy"):
         pass
@@ -46,7 +46,7 @@ def test_a_second_lock_in_the_same_process_is_refused(tmp_path: Path):
 
 
 def test_the_lock_of_a_killed_process_is_taken_over_and_removed(tmp_path: Path):
-    process = hold_elsewhere(tmp_path / "run")
+    process = lock_elsewhere(tmp_path / "run")
     process.kill()
     process.communicate(timeout=30)
     assert [file.name for file in (tmp_path / "run").iterdir()] == [LOCK]
@@ -79,7 +79,7 @@ def test_a_file_system_without_locks_still_works(tmp_path: Path, monkeypatch: py
     assert is_empty(tmp_path)
 
 
-def test_only_the_lock_is_no_content(tmp_path: Path):
+def test_a_folder_with_only_a_lock_is_empty(tmp_path: Path):
     assert is_empty(tmp_path)
     (tmp_path / LOCK).touch()
     assert is_empty(tmp_path)
@@ -88,7 +88,7 @@ def test_only_the_lock_is_no_content(tmp_path: Path):
 
 
 def test_peak_memory_without_the_resource_module(monkeypatch: pytest.MonkeyPatch):
-    """As on Windows, where psutil knows the peak of the working set."""
+    """As on Windows, where psutil reports the peak of the working set."""
     assert 10 < machine.peak_rss_mb() < 1e5
 
     class Process:

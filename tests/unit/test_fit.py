@@ -9,22 +9,22 @@ from pathlib import Path
 import pytest
 import torch
 
-from dsrd.config import RunConfig, TrainConfig
+from dsrd.config import RunConfig
 from dsrd.data.read import load
 from dsrd.errors import DsrdError
-from dsrd.estimator.fitting import measure_run, train_run
+from dsrd.estimator import fitted
 from dsrd.estimator.link_predictor import open_run
 from dsrd.evaluate.task import Task
 from dsrd.events import Events
 from dsrd.files import write_json
 from dsrd.history.past import Past
 from dsrd.negatives.sampling import TrainingNegatives
-from dsrd.reporter import Reporter, silent
+from dsrd.reporter import Reporter
 from dsrd.train import checkpoint
 from dsrd.train.record import Record
 from dsrd.train.run_folder import RunFolder
-from dsrd.train.stopping import Progressed
-from dsrd.train.trainer import Fit
+from dsrd.train.stopping import TrainingProgress
+from dsrd.train.trainer import Trainer
 
 SMALL = {"model.dim": 8, "model.time_dim": 4, "model.neighbors": 3, "model.dropout": 0.2, "train.lr": 1e-3}
 
@@ -41,33 +41,39 @@ def task() -> Task:
     return Task.of(load("synth:events=600"))
 
 
-def train(run: RunConfig, folder: RunFolder, task: Task, report: Reporter = silent) -> Record:
-    """Train in a folder to the end, or go on there; measure once."""
+def train(run: RunConfig, folder: RunFolder, task: Task) -> Record:
+    """Train in a folder to the end, or continue there; evaluate once."""
     with folder.claimed(run):
         if folder.record.exists():
             return folder.stored_record()
-        record = measure_run(run, train_run(run, task, folder, (), report), report)
+        record = fitted.train(run, task, folder).evaluate(run)
         write_json(folder.record, record)
         folder.write_history(task.dataset)
         return record
 
 
-def test_better_means_both_metrics() -> None:
-    progressed = Progressed()
-    judged = []
-    for epoch, (ap, auc) in enumerate([(80, 80), (81, 79), (80, 80), (82, 81), (81, 90), (99, 80)], start=1):
-        progressed.epoch = epoch
-        judged.append(progressed.judge(ap, auc))
-    assert judged == [True, False, True, True, False, False]  # a tie counts, one metric alone does not
-    assert (progressed.best_epoch, progressed.best_ap, progressed.waited) == (4, 82, 2)
-    assert [progressed.should_stop(TrainConfig(patience=patience)) for patience in (2, 3)] == [True, False]
+def test_an_epoch_is_better_if_both_metrics_are() -> None:
+    progress = TrainingProgress()
+    metrics = [(80, 80), (81, 79), (80, 80), (82, 81), (81, 90), (99, 80)]
+    better = [progress.finish_epoch(ap=ap, auc=auc) for ap, auc in metrics]
+    assert better == [True, False, True, True, False, False]  # a tie counts, one metric alone does not
+    assert (progress.epoch, progress.best_epoch, progress.best_ap, progress.waited) == (6, 4, 82, 2)
+    assert [progress.should_stop(epochs=100, patience=patience) for patience in (2, 3)] == [True, False]
+    assert [progress.should_stop(epochs=epochs, patience=9) for epochs in (6, 7)] == [True, False]
 
 
-def test_better_may_mean_the_mean_of_both() -> None:
-    progressed = Progressed()
-    judged = [progressed.judge(ap, auc, "mean") for ap, auc in [(80, 80), (82, 79), (70, 90), (82, 79), (81, 79)]]
-    assert judged == [True, True, False, True, False]
-    assert (progressed.best_ap, progressed.best_auc, progressed.waited) == (82, 79, 1)
+def test_an_epoch_may_be_judged_by_the_mean_of_both_metrics() -> None:
+    progress = TrainingProgress()
+    metrics = [(80, 80), (82, 79), (70, 90), (82, 79), (81, 79)]
+    better = [progress.finish_epoch(ap=ap, auc=auc, keep="mean") for ap, auc in metrics]
+    assert better == [True, True, False, True, False]
+    assert (progress.best_ap, progress.best_auc, progress.waited) == (82, 79, 1)
+
+
+def test_an_epoch_may_be_judged_by_auc_alone() -> None:
+    progress = TrainingProgress()
+    assert [progress.finish_epoch(auc=auc) for auc in (0.5, 0.4, 0.5, 0.49)] == [True, False, True, False]
+    assert (progress.best_epoch, progress.waited) == (3, 1)
 
 
 class KilledError(Exception):
@@ -75,35 +81,35 @@ class KilledError(Exception):
 
 
 class KilledAfter(Reporter):
-    """Progress that ends the process, so to speak, after so many reports."""
+    """A reporter that raises an error after a number of steps, as if the process were killed."""
 
-    def __init__(self, calls: int) -> None:
+    def __init__(self, steps: int) -> None:
         super().__init__(show=False)
-        self.left = calls
+        self.left = steps
 
-    def __call__(self, what: str, done: int, total: int) -> None:
+    def step(self, name: str, done: int = 0, total: int = 0) -> None:
         self.left -= 1
         if self.left < 0:
-            raise KilledError(what)
+            raise KilledError(name)
 
 
 @pytest.mark.parametrize("model", ["tgn", "graphmixer"])
-@pytest.mark.parametrize("calls", [1, 4, 9])
-def test_a_killed_run_ends_in_the_same_weights(model: str, calls: int, task: Task, tmp_path: Path) -> None:
+@pytest.mark.parametrize("steps", [1, 4, 9, 20])
+def test_a_killed_run_ends_in_the_same_weights(model: str, steps: int, task: Task, tmp_path: Path) -> None:
     run = make_run(model, train_batch_size=50, train_average=0.9 if model == "graphmixer" else 0.0)
     whole, cut = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "cut")
     first = train(run, whole, task)
-    with pytest.raises(KilledError):
-        train(run, cut, task, KilledAfter(calls))
-    torch.manual_seed(12345)  # another process, another generator
+    with pytest.raises(KilledError), KilledAfter(steps):
+        train(run, cut, task)
+    torch.manual_seed(12345)  # another process has another random state
     second = train(run, cut, task)
     assert first["results"] == second["results"]
     for file in ("best.safetensors", "last.safetensors"):
         ours, _ = checkpoint.load(whole.path / file)
-        theirs, _ = checkpoint.load(cut.path / file)
-        assert ours.keys() == theirs.keys()
+        other, _ = checkpoint.load(cut.path / file)
+        assert ours.keys() == other.keys()
         for group, tensors in ours.items():
-            assert all(torch.equal(value, theirs[group][name]) for name, value in tensors.items()), (file, group)
+            assert all(torch.equal(value, other[group][name]) for name, value in tensors.items()), (file, group)
 
 
 def test_a_finished_run_is_not_trained_again(task: Task, tmp_path: Path) -> None:
@@ -120,7 +126,7 @@ def test_a_finished_run_is_not_trained_again(task: Task, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "short", [{"train_epochs": 1}, {"train_minutes": 1e-9}, {"train_patience": 1, "train_lr": 1.0}]
 )
-def test_a_run_given_more_trains_on_as_if_it_had_always_had_it(
+def test_a_run_with_raised_limits_equals_one_that_had_them_from_the_start(
     short: dict[str, object], task: Task, tmp_path: Path
 ) -> None:
     long = {**short, "train_epochs": 5, "train_minutes": 0.0, "train_patience": 20}
@@ -132,10 +138,10 @@ def test_a_run_given_more_trains_on_as_if_it_had_always_had_it(
     assert then["results"] == at_once["results"]
     assert then["config"] == at_once["config"]
     assert json.loads(grown.record.read_text())["results"] == then["results"]
-    ours, theirs = (checkpoint.load(folder.last)[0]["weights"] for folder in (whole, grown))
-    assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
+    ours, other = (checkpoint.load(folder.last)[0]["weights"] for folder in (whole, grown))
+    assert all(torch.equal(value, other[name]) for name, value in ours.items())
     with pytest.raises(DsrdError, match=r"another train\.epochs \(5, not 4\); choose another folder"):
-        train(make_run(**{**long, "train_epochs": 4}), grown, task)  # what was learned cannot be unlearned
+        train(make_run(**{**long, "train_epochs": 4}), grown, task)  # training cannot be undone
 
 
 def test_evaluating_a_folder_repeats_the_record(task: Task, tmp_path: Path) -> None:
@@ -151,11 +157,11 @@ def test_evaluating_a_folder_repeats_the_record(task: Task, tmp_path: Path) -> N
 
 
 def test_minutes_end_a_run_and_patience_too(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert Fit(make_run(train_minutes=1e-9, train_epochs=50), task)().epoch == 1
-    hasty = Fit(make_run(train_patience=2, train_epochs=50), task)
-    found = iter([60.0, 61.0, 61.0, 59.0, 60.0, 62.0])
-    monkeypatch.setattr(hasty, "_validate", lambda _: (next(found), 50.0))
-    assert (hasty().epoch, hasty.progressed.best_epoch) == (5, 3)  # as good counts as better; 62 comes too late
+    assert Trainer(make_run(train_minutes=1e-9, train_epochs=50), task).train().epoch == 1
+    trainer = Trainer(make_run(train_patience=2, train_epochs=50), task)
+    aps = iter([60.0, 61.0, 61.0, 59.0, 60.0, 62.0])
+    monkeypatch.setattr(trainer, "_validate", lambda: (next(aps), 50.0))
+    assert (trainer.train().epoch, trainer.progress.best_epoch) == (5, 3)  # a tie counts; 62 comes too late
 
 
 def test_foreign_folders_and_checkpoints_are_refused(task: Task, tmp_path: Path) -> None:
@@ -165,7 +171,7 @@ def test_foreign_folders_and_checkpoints_are_refused(task: Task, tmp_path: Path)
     with pytest.raises(DsrdError, match=r"another train\.lr \(0\.001, not 0\.01\); choose another folder"):
         train(make_run("tgn", train_epochs=1, train_lr=0.01), tgn, task)
     with pytest.raises(DsrdError, match="was trained on other data"):
-        Fit(tgn.config(), Task.of(load("synth:events=700")), tgn)()
+        Trainer(tgn.config(), Task.of(load("synth:events=700")), tgn).train()
     other.best.write_bytes(tgn.best.read_bytes())
     with pytest.raises(DsrdError, match="holds a tgn, not a graphmixer"):
         other.load_model(other.config())
@@ -174,8 +180,8 @@ def test_foreign_folders_and_checkpoints_are_refused(task: Task, tmp_path: Path)
         tgn.load_model(tgn.config())
 
 
-def test_a_run_is_rebuilt_for_what_it_was_trained_for(task: Task, tmp_path: Path) -> None:
-    """Under strict a state takes in whole timestamps; a checkpoint older than that rule keeps to its own."""
+def test_a_model_is_rebuilt_with_its_graph_spec(task: Task, tmp_path: Path) -> None:
+    """Under `strict` a state observes whole timestamps; a checkpoint older than that rule does not."""
     folders = {name: RunFolder(tmp_path / name) for name in ("dyglib", "strict")}
     for name, folder in folders.items():
         train(replace(make_run(train_epochs=1), protocol=name), folder, task)
@@ -185,29 +191,29 @@ def test_a_run_is_rebuilt_for_what_it_was_trained_for(task: Task, tmp_path: Path
     del note["graph"]["whole_moments"]
     checkpoint.save(best, groups, note)
     assert not folders["strict"].load_model(folders["strict"].config()).graph.whole_moments
-    assert Fit(strict, task, folders["strict"]).model.graph.whole_moments
+    assert Trainer(strict, task, folders["strict"]).model.graph.whole_moments
     folders["strict"].last.write_bytes(best.read_bytes())
-    assert not Fit(strict, task, folders["strict"]).model.graph.whole_moments
+    assert not Trainer(strict, task, folders["strict"]).model.graph.whole_moments
     note["graph"]["size"] = 1
     checkpoint.save(best, groups, note)
     with pytest.raises(DsrdError, match="lacks something or does not fit"):
         folders["strict"].load_model(folders["strict"].config())
 
 
-def test_neighbours_are_drawn_anew_for_every_batch(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also within one timestamp: a choice that stays would be a mark to know its node by."""
+def test_neighbours_are_sampled_again_for_every_batch(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also within one timestamp: a fixed sample would be a mark to recognise a node by."""
     node, time = torch.ones(1, dtype=torch.long), torch.full((1,), torch.inf, dtype=torch.float64)
 
     def draws(seed: int) -> list[tuple[int, ...]]:
-        fit, seen = Fit(replace(make_run(train_batch_size=50, train_epochs=2), seed=seed), task), []
-        loss = fit.model.loss
+        trainer, seen = Trainer(replace(make_run(train_batch_size=50, train_epochs=2), seed=seed), task), []
+        loss = trainer.model.loss
 
         def watched(batch: Events, negatives: TrainingNegatives, past: Past) -> torch.Tensor:
             seen.append(tuple(past.uniform(node, time, 8).event[0].tolist()))
             return loss(batch, negatives, past)
 
-        monkeypatch.setattr(fit.model, "loss", watched)
-        fit()
+        monkeypatch.setattr(trainer.model, "loss", watched)
+        trainer.train()
         return seen
 
     first = draws(0)

@@ -1,4 +1,4 @@
-"""A model at the end of its stream: likeliest partners, embeddings, learned constants; asking changes nothing."""
+"""A model at the end of its stream: top partners, embeddings, learned constants. Queries change no state."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dsrd.models import GraphSpec, TemporalModel, create, model_class, names
 from dsrd.models.dsrd import DSRD
 from dsrd.synthetic.drawing import synth
 from dsrd.synthetic.settings import SynthConfig
-from dsrd.train.trainer import Fit
+from dsrd.train.trainer import Trainer
 
 EMBEDDING = [name for name in names() if model_class(name).embed is not TemporalModel.embed]
 
@@ -32,7 +32,7 @@ def task() -> Task:
 
 
 def ready(name: str, task: Task, **more: object) -> TemporalModel:
-    """A model that has seen the training events; random weights do for what is tested here."""
+    """A model with random weights that has observed the training events."""
     cls, data = model_class(name), task.dataset
     torch.manual_seed(0)
     spec = GraphSpec(num_nodes=data.num_nodes, node_dim=data.node_dim, edge_dim=data.edge_dim)
@@ -53,7 +53,7 @@ def same_state(model: TemporalModel, before: dict[str, torch.Tensor]) -> bool:
 
 
 def every_pair(task: Task, node: int, time: float) -> Query:
-    """With whoever was a target before that time."""
+    """All pairs of a node with a target of an event before that time."""
     events = task.dataset.events
     met = {node for node, when in zip(events.dst.tolist(), events.time.tolist(), strict=True) if when < time}
     target = torch.tensor(sorted(met))
@@ -64,19 +64,19 @@ def every_pair(task: Task, node: int, time: float) -> Query:
 @pytest.mark.parametrize("part", ["train", "test"])
 def test_top_partners_are_all_pairs_sorted(name: str, part: str, task: Task):
     model = online(name, task)
-    before = model.at_now().state.snapshot()
+    before = model.up_to_date().state.snapshot()
     time = float(getattr(task.split, part).time[20])
     query = every_pair(task, 3, time)
     assert (len(query) == len(task.dataset.events.dst.unique())) == (part == "test")
     scores = model.score(query)
-    wanted = sorted(zip(scores.tolist(), query.dst.tolist(), strict=True), key=lambda pair: (-pair[0], pair[1]))
-    ids, found = model.partners(3, 7, time)
-    assert list(zip(found.tolist(), ids.tolist(), strict=True)) == wanted[:7]
+    expected = sorted(zip(scores.tolist(), query.dst.tolist(), strict=True), key=lambda pair: (-pair[0], pair[1]))
+    ids, probability = model.partners(3, 7, time)
+    assert list(zip(probability.tolist(), ids.tolist(), strict=True)) == expected[:7]
     assert len(model.partners(3, 10**6, time)[0]) == len(query)
-    assert same_state(model.at_now(), before)
+    assert same_state(model.up_to_date(), before)
 
 
-def test_equal_scores_stand_in_the_order_of_nodes(task: Task):
+def test_equal_scores_are_ordered_by_id(task: Task):
     ids, scores = online("edgebank", task).partners(3, 10**6)
     assert len(set(scores.tolist())) == 2
     for value in set(scores.tolist()):
@@ -92,54 +92,54 @@ def test_top_partners_by_default_are_those_after_the_last_event(task: Task):
     assert (ids.tolist(), scores.tolist()) == (others[0].tolist(), others[1].tolist())
 
 
-def test_the_question_decides_the_score(task: Task):
+def test_heads_give_different_scores(task: Task):
     model = online("dsrd", task)
     _, partner = model.partners(3, 3, head="partner")
     _, pair = model.partners(3, 3, head="pair")
     assert partner.tolist() != pair.tolist()
 
 
-def test_no_partners_is_no_question(task: Task):
+def test_k_must_be_positive(task: Task):
     with pytest.raises(DsrdError, match="k=0: give a whole number, 1 or more"):
         online("edgebank", task).partners(3, 0)
 
 
-def test_before_the_first_event_nobody_can_be_named(task: Task):
-    with pytest.raises(DsrdError, match=r"nobody was a target before 0; ask about a later time"):
+def test_there_are_no_partners_before_the_first_event(task: Task):
+    with pytest.raises(DsrdError, match=r"there is no target before 0; choose a later time"):
         online("edgebank", task).partners(3, 10, 0.0)
 
 
-def test_targets_of_a_bipartite_stream_are_its_second_kind():
+def test_partners_in_a_bipartite_stream_are_targets():
     task = Task.of(synth(SynthConfig(events=500, bipartite=True)))
     ids, _ = online("edgebank", task).partners(1, 10**6)
     assert not {*ids.tolist()} & {*task.dataset.events.src.tolist()}
 
 
-def test_a_failure_leaves_the_state_as_it_was(task: Task):
+def test_an_error_does_not_change_the_state(task: Task):
     model = online("dsrd", task)
-    before = model.at_now().state.snapshot()
+    before = model.up_to_date().state.snapshot()
 
     def fail() -> None:
-        with model.set_aside() as aside:
-            aside.state.reset()
+        with model.state_preserved() as lent:
+            lent.state.reset()
             raise RuntimeError("stop")
 
     with pytest.raises(RuntimeError, match="stop"):
         fail()
-    assert same_state(model.at_now(), before)
+    assert same_state(model.up_to_date(), before)
 
 
 @pytest.mark.parametrize("name", EMBEDDING)
 @pytest.mark.parametrize("part", ["train", "test"])
-def test_embeddings_know_what_came_before_and_nothing_else(name: str, part: str, task: Task):
+def test_embeddings_use_only_what_came_before(name: str, part: str, task: Task):
     data, time = task.dataset, float(getattr(task.split, part).time[20])
     model, node = online(name, task), torch.arange(1, data.num_nodes)
-    before = model.at_now().state.snapshot()
+    before = model.up_to_date().state.snapshot()
     vectors = model.embed(node, time)
     assert vectors.shape[0] == data.num_nodes - 1
     assert torch.isfinite(vectors).all()
     assert vectors.any()
-    assert same_state(model.at_now(), before)
+    assert same_state(model.up_to_date(), before)
     changed = OnlineModel(model.model, replace(data, events=other(data.events, time)))
     assert torch.equal(changed.embed(node, time), vectors)
     now = changed.embed(node)
@@ -147,25 +147,27 @@ def test_embeddings_know_what_came_before_and_nothing_else(name: str, part: str,
 
 
 def other(events: Events, since: float) -> Events:
-    """The events with another future: from `since` on everybody meets node 1."""
+    """The same events, but from `since` on every target is node 1."""
     return replace(events, dst=torch.where(events.time >= since, 1, events.dst))
 
 
-def test_a_model_without_embeddings_says_so(task: Task):
+def test_a_model_without_embeddings_is_refused(task: Task):
     with pytest.raises(DsrdError, match="edgebank has no embeddings; "):
         online("edgebank", task).embed(torch.tensor([1]))
 
 
-def test_an_embedding_is_the_end_the_heads_see(task: Task):
+def test_an_embedding_is_the_input_of_the_heads(task: Task):
     model, node = ready("dsrd", task), torch.tensor([3, 5])
     assert isinstance(model, DSRD)
     time = torch.full((2,), float(task.dataset.events.time[-1]) + 1, dtype=torch.float64)
     with torch.no_grad():
         vectors = model.embed(node, time, task.full_past)
-        seen = model.body.represent(Query(node, torch.zeros_like(node), time), task.full_past, model.state)
-    dim, own = model.config.dim, vectors.shape[1] - model.config.dim - 2 * model.config.code_dim
-    assert torch.equal(vectors[:, :dim], seen[:, :dim])  # the source's h
-    assert torch.equal(vectors[:, dim : dim + own], seen[:, -2 * own : -own])  # what is said of the source alone
+        represented = model.body.represent(Query(node, torch.zeros_like(node), time), task.full_past, model.state)
+    dim, source_dim = model.config.dim, vectors.shape[1] - model.config.dim - 2 * model.config.code_dim
+    assert torch.equal(vectors[:, :dim], represented[:, :dim])  # the source's h
+    assert torch.equal(
+        vectors[:, dim : dim + source_dim], represented[:, -2 * source_dim : -source_dim]
+    )  # the features of the source alone
 
 
 def test_files_of_embeddings(tmp_path: Path):
@@ -179,9 +181,9 @@ def test_files_of_embeddings(tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", names())
-def test_learned_constants_are_fit_for_json(name: str, task: Task):
-    found = ready(name, task).learned()
-    assert json.loads(json.dumps(found)) == found
+def test_learned_constants_can_be_written_as_json(name: str, task: Task):
+    learned = ready(name, task).learned()
+    assert json.loads(json.dumps(learned)) == learned
 
 
 @pytest.mark.parametrize(
@@ -194,8 +196,8 @@ def test_learned_constants_are_fit_for_json(name: str, task: Task):
         ("no_block", set()),
     ],
 )
-def test_constants_are_those_that_training_can_move(ablate: str, used: set[str], task: Task):
-    """An ablated part's constants get no gradient: they are not learned, and not shown."""
+def test_learned_constants_are_those_with_a_gradient(ablate: str, used: set[str], task: Task):
+    """The constants of an ablated part get no gradient, so they are not shown."""
     model = ready("dsrd", task, ablate=ablate)
     model.score(task.split.val.query(), task.full_past).sum().backward()
     moved = {
@@ -217,10 +219,10 @@ def test_constants_are_those_that_training_can_move(ablate: str, used: set[str],
 
 
 @pytest.mark.parametrize("name", ["dsrd", "graphmixer"])
-def test_every_epoch_logs_what_was_learned(name: str, task: Task):
+def test_every_epoch_logs_the_learned_constants(name: str, task: Task):
     run = RunConfig(dataset="synth", model=name).with_overrides({"train.epochs": 2})
-    fit = Fit(replace(run, model_args=dict(model_class(name).card.small)), task)
-    history = fit().history
+    trainer = Trainer(replace(run, model_args=dict(model_class(name).card.small)), task)
+    history = trainer.train().history
     assert [("learned" in line) for line in history] == [name == "dsrd"] * 2
     if name == "dsrd":
-        assert history[fit.progressed.best_epoch - 1]["learned"] == fit.model.learned()
+        assert history[trainer.progress.best_epoch - 1]["learned"] == trainer.model.learned()

@@ -1,4 +1,4 @@
-"""Labels of nodes, what an answer may see, and models that learn from labels end to end."""
+"""Labels of nodes, the events a prediction may use, and end-to-end training."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 import torch
 
-from dsrd.classify.head import HeadConfig, Walk, embeddings, fit_end_to_end, fit_head
-from dsrd.classify.labels import beside, read_node_labels
+from dsrd.classify.embedder import NodeEmbedder
+from dsrd.classify.head import HeadConfig, fit_end_to_end, fit_head
+from dsrd.classify.labels import label_file, read_node_labels
 from dsrd.classify.metrics import measure
-from dsrd.classify.task import NodeTask
+from dsrd.classify.task import PARTS, NodeTask
 from dsrd.data.dataset import Dataset, Names
 from dsrd.errors import DsrdError
-from dsrd.evaluate.protocol import PROTOCOLS
 from dsrd.events import Events
 from dsrd.history.past import Past
 from dsrd.models import GraphSpec, create, model_class
+from dsrd.protocol import PROTOCOLS
 
-MODELS = ("dsrd", "tgn", "graphmixer")  # state exact at t, state that lags, no state
+MODELS = ("dsrd", "tgn", "graphmixer")  # exact state, lagging state, no state
 JOINT = HeadConfig(lr=5e-3, epochs=8, patience=8, dropout=0.0)
-PARTS = ("train", "val", "test")
 
 
 def citations(papers: int = 400, years: int = 12, seed: int = 0) -> tuple[Dataset, torch.Tensor]:
@@ -41,7 +41,7 @@ def citations(papers: int = 400, years: int = 12, seed: int = 0) -> tuple[Datase
 
 
 def gaps(events: int = 900, seed: int = 0) -> Dataset:
-    """Whether the source acted a moment ago: one event of memory is enough to know it."""
+    """The label says whether the source had an event recently, so one event of memory is enough."""
     rng = np.random.default_rng(seed)
     src, label, last = np.empty(events, np.int64), np.zeros(events), np.full(21, -100)
     for row in range(events):
@@ -58,14 +58,14 @@ def backbone(data: Dataset, name: str, train: Events | None = None) -> Any:
     return model
 
 
-def walk(
+def embedder_of(
     task: NodeTask, name: str, protocol: str = "dyglib", batch_size: int = 50, train: Events | None = None
-) -> Walk:
+) -> NodeEmbedder:
     past = Past(task.dataset.events, num_nodes=task.dataset.num_nodes)
-    return Walk(backbone(task.dataset, name, train), task, past, PROTOCOLS[protocol], batch_size)
+    return NodeEmbedder(backbone(task.dataset, name, train), task, past, PROTOCOLS[protocol], batch_size)
 
 
-def test_every_node_is_asked_once_when_it_first_appears_at_either_end():
+def test_every_node_is_one_question_at_its_first_event():
     data, label = citations()
     task = NodeTask.of(data, node_label=torch.nan_to_num(label, 2.0))
     assert (task.asks, task.visible) == ("nodes", "same-time")
@@ -76,26 +76,28 @@ def test_every_node_is_asked_once_when_it_first_appears_at_either_end():
         first.setdefault(b, t)
     assert dict(zip(task.node.tolist(), data.events.time[task.row].tolist(), strict=True)) == first
     assert len(task.node) == len(first)
-    asked = [set(task.node[task.questions(part)].tolist()) for part in PARTS]
-    assert sum(map(len, asked)) == len(set.union(*asked)), "a node's label is in one part only"
+    nodes_by_part = [set(task.node[task.questions(part)].tolist()) for part in PARTS]
+    assert sum(map(len, nodes_by_part)) == len(set.union(*nodes_by_part)), "a node's label is in one part only"
     cuts = [float(data.events.time[task.rows[part]].max()) for part in PARTS]
     assert cuts == sorted(set(cuts)), "no year is in two parts"
 
 
-def test_ends_are_asked_about_at_every_event_in_both_directions():
+def test_both_ends_of_every_event_are_questions():
     data, label = citations()
     task = NodeTask.of(data, asks="ends", node_label=torch.nan_to_num(label, 2.0))
     assert (task.asks, task.visible) == ("ends", "same-time")
-    asked = list(zip(task.node.tolist(), task.row.tolist(), strict=True))
-    wanted = zip(data.events.src.tolist(), data.events.dst.tolist(), strict=True)
-    assert asked == [(end, row) for row, pair in enumerate(wanted) for end in pair]
+    questions = list(zip(task.node.tolist(), task.row.tolist(), strict=True))
+    pairs = zip(data.events.src.tolist(), data.events.dst.tolist(), strict=True)
+    assert questions == [(end, row) for row, pair in enumerate(pairs) for end in pair]
     once = NodeTask.of(data, node_label=torch.nan_to_num(label, 2.0))
-    first = [asked.index(each) for each in zip(once.node.tolist(), once.row.tolist(), strict=True)]
-    # asked for the first time, a node is seen as it is when it is asked once
-    torch.testing.assert_close(embeddings(walk(task, MODELS[0]))[first], embeddings(walk(once, MODELS[0])))
+    first = [questions.index(each) for each in zip(once.node.tolist(), once.row.tolist(), strict=True)]
+    # the first question about a node gets the same embedding in both tasks
+    torch.testing.assert_close(
+        embedder_of(task, MODELS[0]).embed_all()[first], embedder_of(once, MODELS[0]).embed_all()
+    )
 
 
-def test_nodes_without_a_class_are_not_asked():
+def test_nodes_without_a_class_are_no_questions():
     data, label = citations()
     task = NodeTask.of(data, node_label=label)
     assert task.node.min() > 40
@@ -103,7 +105,7 @@ def test_nodes_without_a_class_are_not_asked():
     assert sum(sum(task.counts(part).values()) for part in PARTS) == int((~label.isnan()).sum())
 
 
-def test_classes_of_nodes_can_be_those_of_their_events():
+def test_classes_of_nodes_can_come_from_event_labels():
     data, label = citations()
     src, dst, time, _ = data.events.numpy()
     labelled = Dataset.from_arrays("papers", src, dst, time, label=label[data.events.src])
@@ -117,22 +119,24 @@ def test_classes_of_nodes_can_be_those_of_their_events():
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_same_time_shows_the_first_events_and_nothing_later(name: str):
+def test_same_time_uses_the_first_events_and_nothing_later(name: str):
     data, label = citations(papers=150)
     task = NodeTask.of(data, node_label=label)
     past = Past(data.events)
     assert task.with_past("test", past) == 1
     assert NodeTask.of(data, visible="before", node_label=label).with_past("test", past) == 0
-    x = embeddings(walk(task, name))
-    before = embeddings(walk(NodeTask.of(data, visible="before", node_label=label), name))
-    torch.testing.assert_close(before, before[:1].expand_as(before))  # nothing seen: all look alike
+    x = embedder_of(task, name).embed_all()
+    before = embedder_of(NodeTask.of(data, visible="before", node_label=label), name).embed_all()
+    torch.testing.assert_close(
+        before, before[:1].expand_as(before)
+    )  # no history: all nodes have the same embedding
     assert len(x.unique(dim=0)) > 2
 
     src, dst, time, _ = data.events.numpy()
     repeated = np.append(src[1:] == src[:-1], False)
-    kept = (time < 9) | ~repeated  # one reference only from then on: of what was asked earlier nothing changes
+    kept = (time < 9) | ~repeated  # one reference per paper from then on: earlier questions do not change
     other = Dataset.from_arrays("papers", src[kept], dst[kept], time[kept])
-    y = embeddings(walk(NodeTask.of(other, node_label=label), name, train=data.events))
+    y = embedder_of(NodeTask.of(other, node_label=label), name, train=data.events).embed_all()
     early = data.events.time[task.row] < 9
     assert torch.equal(x[early], y[early])
     assert not torch.equal(x[~early], y[~early])
@@ -142,30 +146,30 @@ def test_same_time_shows_the_first_events_and_nothing_later(name: str):
 def test_same_time_does_not_depend_on_the_protocol_or_the_batches(name: str):
     data, label = citations(papers=100)
     task = NodeTask.of(data, node_label=label)
-    x = embeddings(walk(task, name))
-    torch.testing.assert_close(embeddings(walk(task, name, "strict", 7)), x, atol=1e-5, rtol=1e-4)
+    x = embedder_of(task, name).embed_all()
+    torch.testing.assert_close(embedder_of(task, name, "strict", 7).embed_all(), x, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_same_time_equals_its_slow_form(name: str):
-    """For each question: everything up to its timestamp observed from the start, then one answer."""
+def test_same_time_equals_a_slow_reference(name: str):
+    """For each question, observe everything up to its timestamp from the start, then embed the node."""
     data, label = citations(papers=60, years=6)
     task = NodeTask.of(data, node_label=label)
-    steps = walk(task, name)
-    x = embeddings(steps)
-    model, years = steps.model, data.events.time[task.row]
+    embedder = embedder_of(task, name)
+    x = embedder.embed_all()
+    model, years = embedder.model, data.events.time[task.row]
     for question in range(0, len(task.node), 7):
         model.state.reset()
         for year in data.events.time.unique().tolist():
             if year <= years[question]:
-                model.observe(data.events[torch.nonzero(data.events.time == year).squeeze(1)], steps.past)
+                model.observe(data.events[torch.nonzero(data.events.time == year).squeeze(1)], embedder.past)
         with torch.no_grad():
             right_after = torch.tensor([np.nextafter(float(years[question]), np.inf)], dtype=torch.float64)
-            slow = model.embed(task.node[question : question + 1], right_after, steps.past)
+            slow = model.embed(task.node[question : question + 1], right_after, embedder.past)
         torch.testing.assert_close(x[question : question + 1], slow, atol=1e-5, rtol=1e-4)
 
 
-def test_the_first_moment_of_all_is_visible_too():
+def test_the_first_timestamp_is_visible_too():
     data = Dataset.from_arrays("zero", [1, 2, 3, 4], [5, 6, 7, 8], [0.0, 0.0, 1.0, 2.0])
     label = torch.tensor([np.nan, 1, 2, 1, 2, 2, 1, 2, 1])
     task = NodeTask.of(data, node_label=label)
@@ -174,17 +178,17 @@ def test_the_first_moment_of_all_is_visible_too():
 
 @pytest.mark.parametrize("name", MODELS)
 def test_gradients_flow_through_embeddings(name: str):
-    """Every weight that is not of the link heads learns from a label."""
+    """Every weight outside of the link heads gets a gradient from a label."""
     data = gaps(300)
     task = NodeTask.of(data)
-    steps = walk(task, name)
+    embedder = embedder_of(task, name)
     for part in ("train", "val"):
-        for asked, past in steps(part):
-            steps.embedded(asked, past).square().sum().backward()
-    model = steps.model
+        for questions, past in embedder.batches(part):
+            embedder.embed(questions, past).square().sum().backward()
+    model = embedder.model
     model.zero_grad()
-    at = task.questions("test")
-    steps.embedded(at, steps.past.during(data.events[at])).square().sum().backward()
+    test_questions = task.questions("test")
+    embedder.embed(test_questions, embedder.past.during(data.events[test_questions])).square().sum().backward()
     learns = {key for key, weight in model.named_parameters() if weight.grad is not None and weight.grad.any()}
     every = {key for key, weight in model.named_parameters() if weight.requires_grad}
     idle = {"head", "partner", "activity"}
@@ -194,64 +198,66 @@ def test_gradients_flow_through_embeddings(name: str):
 @pytest.mark.parametrize("name", MODELS)
 def test_events_are_learnt_end_to_end(name: str):
     task = NodeTask.of(gaps())
-    steps = walk(task, name)
-    start = {key: value.clone() for key, value in steps.model.state_dict().items()}
-    fitted = fit_end_to_end(steps, JOINT)
-    found = measure(task.targets("test"), fitted.scores["test"], task.names)
-    assert found["auc_low"] > 80
-    assert found["auprc_factor"] > 1.2
+    embedder = embedder_of(task, name)
+    start = {key: value.clone() for key, value in embedder.model.state_dict().items()}
+    fitted = fit_end_to_end(embedder, JOINT)
+    metrics = measure(task.targets("test"), fitted.scores["test"], task.names)
+    assert metrics["auc_low"] > 80
+    assert metrics["auprc_factor"] > 1.2
     assert fitted.best_epoch == int(len(fitted.val_auc) - np.argmax(fitted.val_auc[::-1]))
-    assert any(not torch.equal(value, start[key]) for key, value in steps.model.state_dict().items())
+    assert any(not torch.equal(value, start[key]) for key, value in embedder.model.state_dict().items())
 
 
-@pytest.mark.parametrize("name", ["dsrd", "graphmixer"])  # attention averages: it cannot count references
+@pytest.mark.parametrize(
+    "name", ["dsrd", "graphmixer"]
+)  # not TGN: attention averages, so it cannot count references
 def test_classes_of_nodes_are_learnt_frozen_and_end_to_end(name: str):
     data, label = citations()
     task = NodeTask.of(data, node_label=label)
-    frozen = fit_head(embeddings(walk(task, name)), task, HeadConfig(lr=1e-2, epochs=40, dropout=0.0))
-    joint = fit_end_to_end(walk(task, name), JOINT)
+    frozen = fit_head(embedder_of(task, name).embed_all(), task, HeadConfig(lr=1e-2, epochs=40, dropout=0.0))
+    joint = fit_end_to_end(embedder_of(task, name), JOINT)
     for fitted in (frozen, joint):
-        found = measure(task.targets("test"), fitted.scores["test"], task.names)
-        assert found["auc_low"] > 65
-        assert set(found["classes"]) == {"1", "2", "3"}
-        assert all(one["auprc_factor"] > 1.1 for one in found["classes"].values())
+        metrics = measure(task.targets("test"), fitted.scores["test"], task.names)
+        assert metrics["auc_low"] > 65
+        assert set(metrics["classes"]) == {"1", "2", "3"}
+        assert all(one["auprc_factor"] > 1.1 for one in metrics["classes"].values())
 
 
-def test_end_to_end_is_fixed_by_its_seed_and_leaves_the_best_weights():
+def test_end_to_end_is_fixed_by_its_seed_and_keeps_the_best_weights():
     task = NodeTask.of(gaps(400))
     config = HeadConfig(lr=5e-3, epochs=3, dropout=0.2)
-    one, same, other = (fit_end_to_end(walk(task, "tgn"), config, seed) for seed in (5, 5, 6))
+    one, same, other = (fit_end_to_end(embedder_of(task, "tgn"), config, seed) for seed in (5, 5, 6))
     assert np.array_equal(one.scores["test"], same.scores["test"])
     assert one.val_auc == same.val_auc
     assert not np.array_equal(one.scores["test"], other.scores["test"])
 
-    steps = walk(task, "graphmixer")
-    fitted = fit_end_to_end(steps, config)
-    again = fitted.head(embeddings(steps)[task.questions("test")]).sigmoid().detach().numpy()
+    embedder = embedder_of(task, "graphmixer")
+    fitted = fit_end_to_end(embedder, config)
+    again = fitted.head(embedder.embed_all()[task.questions("test")]).sigmoid().detach().numpy()
     np.testing.assert_allclose(again, fitted.scores["test"], rtol=1e-4)
 
 
-def test_labels_of_validation_and_test_are_not_learnt_from():
+def test_labels_of_test_events_are_not_learnt_from():
     data = gaps(400)
     assert data.label is not None
     task = NodeTask.of(data)
-    held = data.label.numpy().copy()
-    held[task.rows["test"]] = 1 - held[task.rows["test"]]
+    flipped = data.label.numpy().copy()
+    flipped[task.rows["test"]] = 1 - flipped[task.rows["test"]]
     src, dst, time, _ = data.events.numpy()
-    other = NodeTask.of(Dataset.from_arrays("gaps", src, dst, time, label=held))
+    other = NodeTask.of(Dataset.from_arrays("gaps", src, dst, time, label=flipped))
     config = HeadConfig(lr=5e-3, epochs=2)
-    one, two = (fit_end_to_end(walk(each, "graphmixer"), config) for each in (task, other))
+    one, two = (fit_end_to_end(embedder_of(each, "graphmixer"), config) for each in (task, other))
     assert np.array_equal(one.scores["test"], two.scores["test"])
 
 
 def test_a_model_without_embeddings_is_refused_end_to_end():
     with pytest.raises(DsrdError, match="no embeddings"):
-        fit_end_to_end(walk(NodeTask.of(gaps(100)), "edgebank"))
+        fit_end_to_end(embedder_of(NodeTask.of(gaps(100)), "edgebank"))
 
 
-def test_real_citations_ask_for_every_paper_once(real_data: Any):
+def test_every_real_paper_is_one_question(real_data: Any):
     data = real_data("pubmed")
-    file = beside("pubmed")
+    file = label_file("pubmed")
     assert file is not None
     task = NodeTask.of(data, node_label=read_node_labels(file, data))
     assert {part: task.counts(part) for part in PARTS} == {
@@ -263,7 +269,7 @@ def test_real_citations_ask_for_every_paper_once(real_data: Any):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"asks": "node"}, "unknown value of asks 'node'; did you mean 'nodes'?"),
         ({"visible": "sametime"}, "unknown value of visible 'sametime'; did you mean 'same-time'?"),
@@ -272,10 +278,10 @@ def test_real_citations_ask_for_every_paper_once(real_data: Any):
         ({"node_label": (torch.arange(31) == 1).float()}, "the val events have "),
     ],
 )
-def test_questions_that_cannot_be_asked(options: dict[str, Any], said: str):
+def test_impossible_tasks_are_refused(options: dict[str, Any], message: str):
     with pytest.raises(DsrdError) as error:
         NodeTask.of(gaps(300), **options)
-    assert said in str(error.value)
+    assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
@@ -283,21 +289,21 @@ def test_classes_are_read_by_id_or_by_name(tmp_path: Path):
     names = Names.two_kinds(["", "ann", "bob", "ann"], first_target=3)
     data = Dataset.from_arrays("people", [1, 2], [3, 3], [0.0, 1.0], names=names)
     np.save(tmp_path / "node_labels.npy", np.array([-1, 2, -1, 1]))
-    found = read_node_labels(tmp_path / "node_labels.npy", data)
-    assert found.tolist()[1::2] == [2, 1]
-    assert found[[0, 2]].isnan().all()
-    assert beside(str(tmp_path)) == tmp_path / "node_labels.npy"
-    assert beside("synth:events=500") is None
+    by_id = read_node_labels(tmp_path / "node_labels.npy", data)
+    assert by_id.tolist()[1::2] == [2, 1]
+    assert by_id[[0, 2]].isnan().all()
+    assert label_file(str(tmp_path)) == tmp_path / "node_labels.npy"
+    assert label_file("synth:events=500") is None
     (tmp_path / "classes.csv").write_text("label,node\n4,bob\n5,ann\n")
-    named = read_node_labels(tmp_path / "classes.csv", data)
-    assert named[[2, 1]].tolist() == [4, 5]
+    by_name = read_node_labels(tmp_path / "classes.csv", data)
+    assert by_name[[2, 1]].tolist() == [4, 5]
     plain = Dataset.from_arrays("ids", [1, 2], [3, 3], [0.0, 1.0])
     (tmp_path / "ids.csv").write_text("node,label\n3,1\n")
     assert read_node_labels(tmp_path / "ids.csv", plain)[3] == 1
 
 
 @pytest.mark.parametrize(
-    ("file", "text", "said"),
+    ("file", "text", "message"),
     [
         ("no.csv", None, "no such file"),
         ("a.csv", "name,label\n1,1\n", "there is no column 'node'"),
@@ -306,7 +312,7 @@ def test_classes_are_read_by_id_or_by_name(tmp_path: Path):
         ("a.npy", None, "shape (2,), expected (4,)"),
     ],
 )
-def test_a_file_of_classes_that_does_not_fit(tmp_path: Path, file: str, text: str | None, said: str):
+def test_a_file_of_classes_that_does_not_fit_is_refused(tmp_path: Path, file: str, text: str | None, message: str):
     data = Dataset.from_arrays("ids", [1, 2], [3, 3], [0.0, 1.0])
     if text is not None:
         (tmp_path / file).write_text(text)
@@ -314,5 +320,5 @@ def test_a_file_of_classes_that_does_not_fit(tmp_path: Path, file: str, text: st
         np.save(tmp_path / file, np.array([1, 2]))
     with pytest.raises(DsrdError) as error:
         read_node_labels(tmp_path / file, data)
-    assert said in str(error.value)
+    assert message in str(error.value)
     assert file in str(error.value)

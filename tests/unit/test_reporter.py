@@ -1,15 +1,17 @@
-"""Both forms of progress: a bar in a terminal, plain lines in a log; time is set by hand."""
+"""The two displays of progress: a bar in a terminal, lines in a log. The clock is set by hand."""
 
 from __future__ import annotations
 
 import io
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import pytest
 from rich.console import Console
 
-from dsrd.reporter import LINE_EVERY, Reporter, download_bar, silent
+from dsrd.reporter import LINE_EVERY, Reporter, current, download_bar, reporting, stage, step
 
 FIRST = {"loss": 0.41234, "val_ap": 91.204, "val_auc": 92.315}
 
@@ -35,21 +37,21 @@ def terminal(width: int) -> tuple[Reporter, Clock, Callable[[], str]]:
     return Reporter(console=console, clock=clock), clock, lambda: re.sub(r"\x1b\[[\d;?]*\w", "", out.getvalue())
 
 
-def test_short_work_leaves_no_line():
+def test_short_work_prints_nothing():
     report, clock, lines = log()
     with report:
         for done in range(100):
-            report("train", done, 100)
+            report.step("train", done, 100)
             clock.now += (LINE_EVERY - 0.1) / 100
         report.epoch(1, FIRST)
     assert lines() == []
 
 
-def test_long_work_has_a_line_every_five_seconds():
+def test_long_work_prints_a_line_every_five_seconds():
     report, clock, lines = log()
     with report:
         for second in range(21):
-            report("epoch 1/2 train", 1000 * second, 30_000)
+            report.step("epoch 1/2 train", 1000 * second, 30_000)
             clock.now += 1
     assert lines() == [
         "0:05  epoch 1/2 train 5,000/30,000",
@@ -59,15 +61,15 @@ def test_long_work_has_a_line_every_five_seconds():
     ]
 
 
-def test_lines_show_the_figures_of_the_last_epoch():
+def test_lines_show_the_metrics_of_the_last_epoch():
     report, clock, lines = log()
     with report:
-        report("epoch 1/2 train", 20, 20)
+        report.step("epoch 1/2 train", 20, 20)
         clock.now += 6
         report.epoch(1, FIRST)
-        report("epoch 2/2 train", 10, 20)
+        report.step("epoch 2/2 train", 10, 20)
         clock.now += 6
-        report("reading calls.csv", 0, 0)
+        report.step("reading calls.csv", 0, 0)
         clock.now += 1
         report.epoch(2, {**FIRST, "val_ap": 90.0})
     shown = "loss 0.4123, val AP 91.20, val AUC 92.31, best epoch 1"
@@ -84,7 +86,7 @@ def test_lines_have_neither_carriage_returns_nor_escape_codes(monkeypatch: pytes
     monkeypatch.setattr("sys.stderr", err)
     with Reporter(clock=clock) as report:
         clock.now += 60
-        report("[bold]train", 1, 3)
+        report.step("[bold]train", 1, 3)
         report.note("[red] is no colour")
     assert err.getvalue() == "1:00  [bold]train 1/3\n[red] is no colour\n"
 
@@ -95,7 +97,7 @@ def test_after_an_error_there_is_no_last_line():
     def work() -> None:
         with report:
             clock.now += 6
-            report("train", 1, 2)
+            report.step("train", 1, 2)
             report.epoch(1, FIRST)
             raise KeyboardInterrupt
 
@@ -108,28 +110,28 @@ def test_amounts_of_a_download_are_sizes():
     out, clock = io.StringIO(), Clock()
     with Reporter(console=Console(file=out), clock=clock, unit="bytes") as report:
         clock.now += 5
-        report("calls.csv", 1_500_000, 3_000_000)
+        report.step("calls.csv", 1_500_000, 3_000_000)
     assert out.getvalue() == "0:05  calls.csv 1.5 MB/3.0 MB\n"
 
 
 def test_a_bar_appears_after_a_second():
     report, clock, shown = terminal(200)
     with report:
-        report("train", 1, 10)
+        report.step("train", 1, 10)
     assert "train" not in shown()
     with report:
-        report("train", 1, 10)
+        report.step("train", 1, 10)
         clock.now += 2
     assert "train" in shown()
     assert "1/10" in shown()
 
 
 @pytest.mark.parametrize("width", [80, 200])
-def test_a_bar_has_the_figures_of_the_last_epoch_beside_or_below(width: int):
+def test_a_bar_shows_the_metrics_of_the_last_epoch(width: int):
     report, clock, shown = terminal(width)
     with report:
         clock.now += 2
-        report("epoch 2/5 train", 3000, 10_000)
+        report.step("epoch 2/5 train", 3000, 10_000)
         report.epoch(1, FIRST)
         report.epoch(2, {**FIRST, "val_ap": 95.0})
     last = [line for line in shown().splitlines() if "epoch 2: " in line][-1]
@@ -138,11 +140,11 @@ def test_a_bar_has_the_figures_of_the_last_epoch_beside_or_below(width: int):
     assert "3,000/10,000" in shown()
 
 
-def test_notes_stand_above_the_bar():
+def test_notes_are_printed_above_the_bar():
     report, clock, shown = terminal(80)
     with report:
         clock.now += 2
-        report("train", 3, 10)
+        report.step("train", 3, 10)
         report.note("run: [1] goes on", "a second line")
     assert "run: [1] goes on\n" in shown()
     assert "a second line\n" in shown()
@@ -151,15 +153,15 @@ def test_notes_stand_above_the_bar():
 def test_a_new_name_starts_a_new_bar():
     report, clock, shown = terminal(200)
     with report:
-        report("reading", 0, 0)
-        report("train", 7, 10)
+        report.step("reading", 0, 0)
+        report.step("train", 7, 10)
         clock.now += 2
     assert "reading" not in shown()
     assert "7/10" in shown()
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("metrics", "text"),
     [
         ({}, ""),
         ({"loss": 0.5}, "epoch 4: loss 0.5000"),
@@ -167,37 +169,108 @@ def test_a_new_name_starts_a_new_bar():
         ({"loss": float("nan")}, "epoch 4: loss nan"),
     ],
 )
-def test_figures_are_those_that_there_are(given: dict[str, float], said: str):
+def test_only_existing_metrics_are_shown(metrics: dict[str, float], text: str):
     report, _, _ = log()
-    report.epoch(4, given)
-    assert report.figures == said
+    report.epoch(4, metrics)
+    assert report.metrics == text
 
 
 def test_a_second_training_has_its_own_best_epoch():
     report, _, _ = log()
     report.epoch(1, {"val_ap": 90.0})
     report.epoch(2, {"val_ap": 80.0})
-    assert report.figures.endswith("best epoch 1")
+    assert report.metrics.endswith("best epoch 1")
     report.epoch(1, {"val_ap": 70.0})
     report.epoch(2, {"val_ap": 75.0})
-    assert report.figures.endswith("best epoch 2")
+    assert report.metrics.endswith("best epoch 2")
 
 
-def test_silence(capsys: pytest.CaptureFixture[str]):
+def test_a_hidden_reporter_prints_nothing(capsys: pytest.CaptureFixture[str]):
     clock = Clock()
     with Reporter(show=False, clock=clock) as report:
         clock.now += 60
-        report("train", 1, 2)
+        report.step("train", 1, 2)
         report.epoch(1, FIRST)
         report.note("nothing")
-    silent("train", 1, 2)
-    silent.epoch(1, FIRST)
-    assert (silent.figures, capsys.readouterr()) == ("", ("", ""))
+    step("train", 1, 2)  # outside of any reporter
+    current().epoch(1, FIRST)
+    assert (report.metrics, current().metrics, capsys.readouterr()) == ("", "", ("", ""))
 
 
-def test_the_bars_of_the_commands_are_quiet_outside_a_terminal(capsys: pytest.CaptureFixture[str]):
+def test_short_commands_print_nothing_outside_a_terminal(capsys: pytest.CaptureFixture[str]):
     with Reporter() as report:
-        report("train", 1, 2)
-    with download_bar("http://example.org/calls.csv") as there:
-        there(1, None)
+        report.step("train", 1, 2)
+    with download_bar("http://example.org/calls.csv") as advance:
+        advance(1, None)
     assert capsys.readouterr() == ("", "")
+
+
+class Steps(Reporter):
+    """Keeps the names of all steps."""
+
+    def __init__(self) -> None:
+        super().__init__(show=False)
+        self.names: list[str] = []
+
+    def step(self, name: str, done: int = 0, total: int = 0) -> None:
+        self.names.append(name)
+
+
+def test_steps_go_to_the_innermost_reporter():
+    with Steps() as outer:
+        step("first")
+        with Steps() as inner:
+            step("second")
+        step("third")
+    step("fourth")
+    assert (outer.names, inner.names) == (["first", "third"], ["second"])
+
+
+def test_stages_come_before_the_names_of_steps():
+    with Steps() as report, stage("epoch 1/2"):
+        step("train")
+        with stage("inner"):
+            step("val")
+        step("train")
+    assert report.names == ["epoch 1/2 train", "epoch 1/2 inner val", "epoch 1/2 train"]
+
+
+def test_work_that_fails_leaves_no_reporter_behind():
+    report = Steps()
+
+    def work() -> None:
+        with report, stage("epoch 1/2"):
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        work()
+    step("after")
+    with report:
+        step("again")
+    assert report.names == ["again"]
+
+
+def test_a_reporter_may_be_passed_or_replaced():
+    report = Steps()
+    with reporting(report) as same:
+        step("shown")
+        with reporting(False):
+            step("hidden")
+    assert same is report
+    assert report.names == ["shown"]
+
+
+def test_every_thread_has_its_own_reporter():
+    reports = [Steps() for _ in range(4)]
+    together = Barrier(4)
+
+    def work(number: int) -> None:
+        with reports[number], stage(str(number)):
+            for _ in range(50):
+                together.wait(timeout=10)
+                step("work")
+
+    with Steps() as outside, ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    assert [report.names for report in reports] == [[f"{number} work"] * 50 for number in range(4)]
+    assert outside.names == []

@@ -1,4 +1,4 @@
-"""Data sets of the Temporal Graph Benchmark through our evaluator, against that benchmark's own loop."""
+"""Data sets of the Temporal Graph Benchmark in our evaluator, compared with that benchmark's loop."""
 
 from __future__ import annotations
 
@@ -14,20 +14,19 @@ from dsrd.config import EvaluateConfig, RunConfig, overridden
 from dsrd.data.tgb import Benchmark, from_tgb, from_tgb_arrays
 from dsrd.errors import DsrdError
 from dsrd.evaluate import metrics
-from dsrd.evaluate.protocol import PROTOCOLS
 from dsrd.evaluate.scoring import draw, evaluate, measure, score_pass
 from dsrd.evaluate.task import Task
 from dsrd.events import NULL
 from dsrd.models import GraphSpec, TemporalModel, create, model_class
-from dsrd.train.trainer import Fit
+from dsrd.protocol import DYGLIB
+from dsrd.train.trainer import Trainer
 
-DYGLIB = PROTOCOLS["dyglib"]
 RANDOM = EvaluateConfig(negatives=("random",))
 USERS, PAGES, EVENTS = 12, 9, 400
 
 
 class Sampler:
-    """As py-tgb's: negatives by event, once they are loaded."""
+    """Like py-tgb's sampler: negatives by event, once they are loaded."""
 
     def __init__(self) -> None:
         self.eval_set: dict[str, Any] = {}
@@ -35,8 +34,8 @@ class Sampler:
     def query_batch(
         self, pos_src: Any, pos_dst: Any, pos_timestamp: Any, edge_type: Any = None, split_mode: str = "test"
     ) -> list[list[int]]:
-        asked = zip(pos_src, pos_dst, pos_timestamp, strict=True)
-        return [[int(wrong) for wrong in self.eval_set[split_mode][event]] for event in asked]
+        events = zip(pos_src, pos_dst, pos_timestamp, strict=True)
+        return [[int(target) for target in self.eval_set[split_mode][event]] for event in events]
 
 
 def tgb_like(loaded: bool = True, seed: int = 0) -> SimpleNamespace:
@@ -77,22 +76,22 @@ def source() -> SimpleNamespace:
 
 
 @pytest.fixture(scope="module")
-def found(source: SimpleNamespace) -> Benchmark:
+def benchmark(source: SimpleNamespace) -> Benchmark:
     return from_tgb(source)
 
 
-def test_events_features_and_parts_are_taken_over(source: SimpleNamespace, found: Benchmark) -> None:
-    data, task = source.full_data, Task.of_parts(*found)
-    events = found.dataset.events
+def test_events_features_and_parts_are_converted(source: SimpleNamespace, benchmark: Benchmark) -> None:
+    data, task = source.full_data, Task.of_parts(*benchmark)
+    events = benchmark.dataset.events
     assert (events.src - 1).tolist() == data["sources"].tolist()
     assert (events.dst - 1).tolist() == data["destinations"].tolist()
     assert events.time.tolist() == data["timestamps"].tolist()
-    assert np.allclose(found.dataset.edge_x[1:], data["edge_feat"], atol=1e-6)
-    assert found.dataset.bipartite
-    assert found.dataset.node_dim == 0
+    assert np.allclose(benchmark.dataset.edge_x[1:], data["edge_feat"], atol=1e-6)
+    assert benchmark.dataset.bipartite
+    assert benchmark.dataset.node_dim == 0
     for part in ("train", "val", "test"):
-        mine = getattr(task.split, part).id.numpy() - 1
-        assert mine.tolist() == np.flatnonzero(getattr(source, f"{part}_mask")).tolist()
+        rows = getattr(task.split, part).id.numpy() - 1
+        assert rows.tolist() == np.flatnonzero(getattr(source, f"{part}_mask")).tolist()
     assert list(task.passes) == ["val", "test"]
     assert len(task.split.withheld) == 0
     trained = set(data["sources"][source.train_mask]) | set(data["destinations"][source.train_mask])
@@ -100,12 +99,12 @@ def test_events_features_and_parts_are_taken_over(source: SimpleNamespace, found
     assert set((task.split.new_nodes - 1).tolist()) == every - trained
 
 
-def test_each_event_has_its_own_candidates(source: SimpleNamespace, found: Benchmark) -> None:
+def test_each_event_has_its_own_candidates(source: SimpleNamespace, benchmark: Benchmark) -> None:
     lengths = set()
     for part in ("val", "test"):
         columns = [source.full_data[key][getattr(source, f"{part}_mask")] for key in KEYS]
         expected = source.negative_sampler.query_batch(*columns, split_mode=part)
-        rows = [[node - 1 for node in row.tolist() if node != NULL] for row in found.candidates[part]]
+        rows = [[node - 1 for node in row.tolist() if node != NULL] for row in benchmark.candidates[part]]
         assert rows == expected
         lengths |= set(map(len, rows))
     assert len(lengths) > 1, "the test wants events with fewer candidates than others"
@@ -114,7 +113,7 @@ def test_each_event_has_its_own_candidates(source: SimpleNamespace, found: Bench
 KEYS = ("sources", "destinations", "timestamps")
 
 
-def test_a_stream_out_of_order_is_sorted_with_all_that_belongs_to_it(found: Benchmark) -> None:
+def test_an_unsorted_stream_is_sorted_with_its_candidates(benchmark: Benchmark) -> None:
     shuffled = tgb_like()
     order = np.random.default_rng(1).permutation(EVENTS)
     shuffled.full_data = {key: column[order] for key, column in shuffled.full_data.items()}
@@ -122,18 +121,18 @@ def test_a_stream_out_of_order_is_sorted_with_all_that_belongs_to_it(found: Benc
         setattr(shuffled, f"{part}_mask", getattr(shuffled, f"{part}_mask")[order])
     again = from_tgb(shuffled)
     assert "sorted by time" in again.dataset.notes[0]
-    assert torch.equal(again.dataset.events.time, found.dataset.events.time)
+    assert torch.equal(again.dataset.events.time, benchmark.dataset.events.time)
     for part in ("val", "test"):
-        mine, other = (Task.of_parts(*each).passes[part] for each in (again, found))
+        sorted_pass, original = (Task.of_parts(*each).passes[part] for each in (again, benchmark))
         keys = [
             sorted(zip(*(c.tolist() for c in (p.events.src, p.events.dst, p.events.time)), strict=True))
-            for p in (mine, other)
+            for p in (sorted_pass, original)
         ]
         assert keys[0] == keys[1]
         by_event = {
-            (u, v, t): wrong for u, v, t, wrong in zip(*(x.tolist() for x in row_columns(other)), strict=True)
+            (u, v, t): wrong for u, v, t, wrong in zip(*(x.tolist() for x in row_columns(original)), strict=True)
         }
-        for u, v, t, wrong in zip(*(x.tolist() for x in row_columns(mine)), strict=True):
+        for u, v, t, wrong in zip(*(x.tolist() for x in row_columns(sorted_pass)), strict=True):
             assert by_event[u, v, t] == wrong
 
 
@@ -141,15 +140,15 @@ def row_columns(each: Any) -> tuple[torch.Tensor, ...]:
     return each.events.src, each.events.dst, each.events.time, each.candidates
 
 
-def test_arrays_and_a_mapping_give_the_same(source: SimpleNamespace, found: Benchmark) -> None:
+def test_arrays_and_a_mapping_give_the_same(source: SimpleNamespace, benchmark: Benchmark) -> None:
     parts = {part: getattr(source, f"{part}_mask") for part in ("train", "val", "test")}
     again = from_tgb_arrays("tgbl-tiny", source.full_data, parts, source.negative_sampler.eval_set)
-    assert again.dataset.digest == found.dataset.digest
-    assert all(torch.equal(again.candidates[part], found.candidates[part]) for part in ("val", "test"))
+    assert again.dataset.digest == benchmark.dataset.digest
+    assert all(torch.equal(again.candidates[part], benchmark.candidates[part]) for part in ("val", "test"))
 
 
-def test_the_pyg_wrapper_is_looked_through(source: SimpleNamespace, found: Benchmark) -> None:
-    assert from_tgb(SimpleNamespace(name="tgbl-tiny", dataset=source)).dataset.digest == found.dataset.digest
+def test_the_pyg_wrapper_is_unwrapped(source: SimpleNamespace, benchmark: Benchmark) -> None:
+    assert from_tgb(SimpleNamespace(name="tgbl-tiny", dataset=source)).dataset.digest == benchmark.dataset.digest
 
 
 def test_nodes_beyond_the_events_have_a_row_of_features() -> None:
@@ -157,7 +156,7 @@ def test_nodes_beyond_the_events_have_a_row_of_features() -> None:
     last = USERS + PAGES - 1
     source.node_feat = np.ones((last + 1, 2))
     event = next(iter(source.negative_sampler.eval_set["test"]))
-    source.negative_sampler.eval_set["test"][event] = np.array([last + 5])  # nobody the stream knows
+    source.negative_sampler.eval_set["test"][event] = np.array([last + 5])  # a node without events
     data = from_tgb(source).dataset
     assert data.num_nodes == last + 5 + 2
     assert data.node_x[0].tolist() == data.node_x[-1].tolist() == [0, 0]
@@ -182,9 +181,9 @@ def reciprocal_rank(true: float, wrong: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("name", ["edgebank", "graphmixer", "dsrd", "tgn"])
-def test_mrr_is_that_of_a_loop_over_events(name: str, source: SimpleNamespace, found: Benchmark) -> None:
-    """One event after the other, as the benchmark's own examples do: its scores, its rank, a mean over events."""
-    task, size = Task.of_parts(*found), 50
+def test_mrr_is_that_of_a_loop_over_events(name: str, source: SimpleNamespace, benchmark: Benchmark) -> None:
+    """Event by event, as in the benchmark's examples: the scores, the rank, and a mean over events."""
+    task, size = Task.of_parts(*benchmark), 50
     model = small(name, task)
     config = replace(RANDOM, batch_size=size)
     results, _ = evaluate(model, task, DYGLIB, config, model.state.snapshot(), parts=("val", "test"))
@@ -206,12 +205,12 @@ def test_mrr_is_that_of_a_loop_over_events(name: str, source: SimpleNamespace, f
                 found_ranks.append(reciprocal_rank(score[0], score[1:]))
             model.observe(batch, task.full_past)
         ranking = results[""][part]["transductive"]["ranking"]
-        # scores of one pair in two calls may differ in the last bit, which can part a tie
+        # scores of one pair in two calls may differ in the last bit, which can break a tie
         assert ranking["mrr"] == pytest.approx(100 * np.mean(found_ranks), abs=1e-3)
         assert ranking["candidates"] == task.passes[part].candidates.shape[1]
 
 
-def test_ranks_are_the_benchmarks(found: Benchmark) -> None:
+def test_ranks_are_the_benchmarks(benchmark: Benchmark) -> None:
     rng = np.random.default_rng(0)
     true, wrong = rng.integers(0, 4, 300) / 4, rng.integers(0, 4, (300, 7)) / 4
     wrong[rng.random(wrong.shape) < 0.2] = -np.inf  # fewer candidates
@@ -220,23 +219,23 @@ def test_ranks_are_the_benchmarks(found: Benchmark) -> None:
 
 
 @pytest.mark.parametrize("name", ["edgebank", "graphmixer", "dsrd"])
-def test_a_fit_on_given_parts_ranks_given_candidates(name: str, found: Benchmark) -> None:
-    task = Task.of_parts(*found)
+def test_training_on_own_parts_ranks_own_candidates(name: str, benchmark: Benchmark) -> None:
+    task = Task.of_parts(*benchmark)
     run = RunConfig(dataset="tgbl-tiny", model=name, model_args=model_class(name).card.small, evaluate=RANDOM)
-    fit = Fit(run.with_overrides({"train.epochs": 2, "train.batch_size": 50}), task)
-    fit()
-    assert fit.validation.ranked is None, "early stopping looks at random negatives alone"
-    trained = fit.model.state.snapshot()
-    results, digests = evaluate(fit.model, task, fit.rules, run.evaluate, trained)
+    trainer = Trainer(run.with_overrides({"train.epochs": 2, "train.batch_size": 50}), task)
+    trainer.train()
+    assert trainer.validation.ranked is None, "early stopping looks at random negatives alone"
+    trained = trainer.model.state.snapshot()
+    results, digests = evaluate(trainer.model, task, trainer.protocol, run.evaluate, trained)
     found_on_test = results[""]["test"]["transductive"]
     assert set(found_on_test) == {"random", "ranking"}
     assert 0 < found_on_test["ranking"]["mrr"] <= 100
-    bare = Task.of_parts(found.dataset, found.parts)
-    assert digests["test"] != evaluate(fit.model, bare, fit.rules, run.evaluate, trained)[1]["test"]
+    bare = Task.of_parts(benchmark.dataset, benchmark.parts)
+    assert digests["test"] != evaluate(trainer.model, bare, trainer.protocol, run.evaluate, trained)[1]["test"]
 
 
-def test_pieces_of_a_ranking_change_nothing(found: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
-    task = Task.of_parts(*found)
+def test_ranking_in_pieces_changes_nothing(benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = Task.of_parts(*benchmark)
     model = small("graphmixer", task)
     drawn = draw(task.passes["test"], DYGLIB, RANDOM)
     whole = score_pass(model, drawn, task.full_past, DYGLIB, 50).ranked
@@ -245,12 +244,12 @@ def test_pieces_of_a_ranking_change_nothing(found: Benchmark, monkeypatch: pytes
     assert whole is not None
     assert pieces is not None
     assert torch.allclose(whole, pieces, atol=1e-6)
-    assert torch.equal(torch.isinf(whole), found.candidates["test"] == NULL)
+    assert torch.equal(torch.isinf(whole), benchmark.candidates["test"] == NULL)
 
 
-def test_candidates_are_scored_as_the_true_pair_is(found: Benchmark) -> None:
-    """A model that differs by kind of negatives ranks by one of its views, not the true pair by another."""
-    task = Task.of_parts(*found)
+def test_candidates_are_scored_as_the_true_pair_is(benchmark: Benchmark) -> None:
+    """A model that differs by kind of negatives scores true pairs and candidates by the same view."""
+    task = Task.of_parts(*benchmark)
     config = overridden(model_class("edgebank").Config(), {"random": "fixed_window"})
     bank = create("edgebank", GraphSpec(), config)
     bank.observe(task.split.train, task.train_past)
@@ -264,7 +263,7 @@ def test_candidates_are_scored_as_the_true_pair_is(found: Benchmark) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("spoil", "message"),
     [
         (lambda source: source.negative_sampler.eval_set.clear(), "call its load_val_ns()"),
         (lambda source: delattr(source, "full_data"), "give a LinkPropPredDataset"),
@@ -273,16 +272,16 @@ def test_candidates_are_scored_as_the_true_pair_is(found: Benchmark) -> None:
         (lambda source: source.full_data.update(edge_feat=np.zeros((5, 2))), "edge_feat has 5 rows"),
     ],
 )
-def test_what_cannot_be_taken_over_is_refused(spoil: Any, said: str) -> None:
+def test_data_that_cannot_be_converted_are_refused(spoil: Any, message: str) -> None:
     source = tgb_like()
     spoil(source)
     with pytest.raises(DsrdError) as refused:
         from_tgb(source)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
-def test_a_name_is_answered_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_instead_of_data_gets_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dsrd.data.tgb.find_spec", lambda _: None)
     with pytest.raises(DsrdError, match=r"pip install dsrd\[tgb\]"):
         from_tgb("tgbl-wiki")
@@ -300,8 +299,8 @@ def test_an_event_without_negatives_is_named() -> None:
         from_tgb_arrays("tiny", data, parts, {"val": {(1, 3, 6): [-1]}, "test": {}})
 
 
-def test_parts_that_are_none_are_refused(found: Benchmark) -> None:
-    data, parts = found.dataset, dict(found.parts)
+def test_invalid_parts_are_refused(benchmark: Benchmark) -> None:
+    data, parts = benchmark.dataset, dict(benchmark.parts)
     with pytest.raises(DsrdError, match="must be the last events"):
         Task.of_parts(data, {**parts, "val": parts["test"], "test": parts["val"]})
     with pytest.raises(DsrdError, match="must be the last events"):

@@ -1,4 +1,4 @@
-"""Figures of epochs, sent to TensorBoard and to Weights & Biases, read back from the disk."""
+"""Metrics of epochs, sent to TensorBoard and Weights & Biases and read back from the disk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dsrd.trackers import TensorBoard, WandB
 EPOCHS = {1: {"loss": 0.5, "val_ap": 90.0}, 2: {"loss": 0.25, "val_ap": 92.5, "val_auc": 93.0}}
 
 
-def test_tensorboard_files_hold_what_was_logged(tmp_path: Path):
+def test_tensorboard_files_contain_the_logged_metrics(tmp_path: Path):
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
 
     def read(name: str) -> list[tuple[int, float]]:
@@ -32,30 +32,30 @@ def test_tensorboard_files_hold_what_was_logged(tmp_path: Path):
     assert read("val_auc") == [(2, 93.0)]
 
 
-def test_wandb_begins_one_run_at_the_first_call_and_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """With a stand-in for the library: what is called, and when."""
-    said: list[object] = []
+def test_wandb_starts_a_run_at_the_first_call_and_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """With a fake library that records its calls."""
+    calls: list[object] = []
 
     class Run:
         def log(self, metrics: dict[str, float], step: int) -> None:
-            said.append((step, metrics))
+            calls.append((step, metrics))
 
         def finish(self) -> None:
-            said.append("finish")
+            calls.append("finish")
 
     class Library:
         @staticmethod
-        def init(**given: object) -> Run:
-            said.append(given)
+        def init(**arguments: object) -> Run:
+            calls.append(arguments)
             return Run()
 
     monkeypatch.setitem(sys.modules, "wandb", Library)  # type: ignore[arg-type]
     with WandB("calls", mode="offline") as tracker:
-        assert said == []
+        assert calls == []
         for epoch, metrics in EPOCHS.items():
             tracker(epoch, metrics)
     tracker.close()
-    assert said == [{"project": "calls", "mode": "offline"}, (1, EPOCHS[1]), (2, EPOCHS[2]), "finish"]
+    assert calls == [{"project": "calls", "mode": "offline"}, (1, EPOCHS[1]), (2, EPOCHS[2]), "finish"]
 
 
 def test_wandb_writes_an_offline_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -73,7 +73,7 @@ def test_wandb_writes_an_offline_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(("library", "make"), [("tensorboard", lambda: TensorBoard("board")), ("wandb", WandB)])
-def test_a_missing_library_is_one_line(library: str, make: type, monkeypatch: pytest.MonkeyPatch):
+def test_a_missing_library_is_a_one_line_error(library: str, make: type, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(DsrdError) as raised:
         make()

@@ -1,4 +1,4 @@
-"""Classes of nodes, from a file of their own: `.npy` by node id, or a table of names and labels."""
+"""Reads the classes of nodes from a file: `.npy` by node id, or a CSV of names and labels."""
 
 from __future__ import annotations
 
@@ -15,50 +15,50 @@ from dsrd.errors import DsrdError
 from dsrd.events import as_tensor
 
 FILE = "node_labels.npy"
-"""Where a benchmark folder keeps the classes of its nodes."""
+"""The file of node classes in a benchmark folder."""
 
 COLUMNS = ("node", "label")
 
 
-def beside(dataset: str, data_dir: str | Path | None = None) -> Path | None:
-    """The file of classes that lies with a data set, or None."""
+def label_file(dataset: str, data_dir: str | Path | None = None) -> Path | None:
+    """The file of node classes in the folder of a data set, or None."""
     folder = folder_of(dataset, data_dir)
     return folder / FILE if folder is not None and (folder / FILE).is_file() else None
 
 
 def read_node_labels(path: Path, dataset: Dataset) -> Tensor:
-    """The class of every node, nan where there is none.  # [N] float32
+    """The class of every node, nan for a node without one.  # [N] float32
 
-    `.npy`: one number per node id, a negative one for no class. Anything else is read as CSV with the columns
-    `node` (as in the stream) and `label`.
+    A `.npy` file has one number per node id, negative for no class. Any other file is read as CSV with the columns
+    `node` (names as in the stream) and `label`.
     """
     if not path.is_file():
         raise DsrdError(f"{path}: no such file; give a .npy by node id, or a CSV with the columns node,label")
     label = np.full(dataset.num_nodes, np.nan, np.float32)
     if path.suffix == ".npy":
-        found = read_npy(path)
-        if found.ndim != 1 or len(found) != len(label):
+        classes = read_npy(path)
+        if classes.ndim != 1 or len(classes) != len(label):
             raise DsrdError(
-                f"{path}: shape {found.shape}, expected ({len(label)},): one class per node id, entry 0 for nobody"
+                f"{path}: shape {classes.shape}, expected ({len(label)},): one class per node id, entry 0 unused"
             )
-        label[1:] = np.where(found[1:] < 0, np.nan, found[1:])
+        label[1:] = np.where(classes[1:] < 0, np.nan, classes[1:])
         return as_tensor(label)
     origin, head = csv_origin(path), csv_head(path)
     missing = [name for name in COLUMNS if name not in head.names]
     if missing:
         raise origin.error(f"there is no column '{missing[0]}'; a file of classes has the columns node,label")
     table = read_csv(path, head, only=COLUMNS, text=["node"])
-    given = column_arrays.numbers(table["label"], "label", origin)
+    row_label = column_arrays.numbers(table["label"], "label", origin)
     for row, name in enumerate(table["node"].to_pylist()):
         node = _node(name, dataset)
         if not node:
             raise origin.error(f"no event has a node '{name}'; correct the name or remove the row", row)
-        label[node] = given[row]
+        label[node] = row_label[row]
     return as_tensor(label)
 
 
 def _node(name: str, dataset: Dataset) -> int:
-    """The node called so, a source before a target; 0 if there is none."""
+    """The id of a name, as a source if possible, else as a target; 0 if it is unknown."""
     if dataset.names is not None:
         return dataset.names.find(name) or dataset.names.find(name, target=True) or 0
     return int(name) if name.isdecimal() and int(name) < dataset.num_nodes else 0

@@ -1,4 +1,4 @@
-"""A head for classifying nodes, as a file: what it takes to use it again, beside the run it belongs to."""
+"""A trained classification head as a file in the folder of its run."""
 
 from __future__ import annotations
 
@@ -21,31 +21,33 @@ from dsrd.train.build import reason
 FILE = "head.safetensors"
 
 Training = Literal["frozen", "end to end", "from scratch"]
-"""What learned: the head alone, the model along with it, or both from new weights."""
+"""What is trained: the head alone, the head and the model, or both from new weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SavedHead:
-    """A trained head, what it was trained to answer, and what it cannot do without."""
+    """A trained head, the question it answers, and everything needed to use it again."""
 
     head: NodeHead
-    classes: list[str]  # as in the data; of two the second is the positive one
+    classes: list[str]  # as in the data; the second of two is the positive class
     asks: Asks
     visible: Visible
     training: Training
     seed: int
-    data: str  # digest of what the run was trained on
-    run_weights: str  # digest of the run's weights: with others the head means nothing
-    weights: Mapping[str, Tensor] = field(default_factory=dict)  # of a model that learned along; else the run's
-    state: Snapshot = field(default_factory=dict)  # after what it was trained on; empty if it follows from events
+    data: str  # digest of the training data of the run
+    run_weights: str  # digest of the run's weights: the head works with these only
+    weights: Mapping[str, Tensor] = field(
+        default_factory=dict
+    )  # of a model that was trained too; empty: the run's weights
+    state: Snapshot = field(default_factory=dict)  # after the training data; empty if it follows from events
 
     @property
     def digest(self) -> str:
-        """Of the head's weights."""
+        """A digest of the weights of the head."""
         return digest_of_tensors(*(value for _, value in sorted(self.head.state_dict().items())))
 
     def save(self, folder: Path) -> Path:
-        """Write the head into a run's folder; the file is whole or not there."""
+        """Save the head to the folder of a run."""
         path = folder / FILE
         groups = {"head": self.head.state_dict(), "weights": self.weights, "state": self.state}
         checkpoint.save(path, groups, self._note())
@@ -67,7 +69,7 @@ class SavedHead:
 
     @classmethod
     def load(cls, folder: Path) -> SavedHead:
-        """The head in a run's folder."""
+        """Load the head from the folder of a run."""
         path = folder / FILE
         if not path.exists():
             raise DsrdError(f"{folder}: has no head; classify it first")
@@ -76,8 +78,8 @@ class SavedHead:
             hidden = tuple(note["config"].pop("hidden"))
             config = HeadConfig(**note.pop("config"), hidden=hidden)
             dim, normalised, classes = note.pop("dim"), note.pop("normalised"), note["classes"]
-            for name, known in (("asks", Asks), ("visible", Visible), ("training", Training)):
-                if note[name] not in get_args(known):
+            for name, kind in (("asks", Asks), ("visible", Visible), ("training", Training)):
+                if note[name] not in get_args(kind):
                     raise ValueError(f"{name}: {note[name]}")
             head = NodeHead(dim, outputs(classes), config, normalised)
             head.load_state_dict(groups["head"])
@@ -85,12 +87,13 @@ class SavedHead:
 
 
 def outputs(classes: list[str]) -> int:
-    """Logits of a head: one says it all for two classes."""
+    """The number of logits: one for two classes, otherwise one per class."""
     return 1 if len(classes) == 2 else len(classes)
 
 
 @contextmanager
 def _faults(path: Path) -> Iterator[None]:
+    """Turn errors about a damaged file into one that names it."""
     try:
         yield
     except (DsrdError, KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:

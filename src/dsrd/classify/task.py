@@ -1,10 +1,10 @@
-"""What node classification asks: which class has this node at this time, and what may the answer have seen?
+"""The questions of node classification: which class does a node have at a time, and which events may be used?
 
-Labels of *events* belong to the event's source at that time: every labelled event asks once, and the answer may
-use what came strictly before it. Labels of *nodes* never change: every node is asked about once, when it first
-takes part in an event, at either end. A node has no past then, but the events of its first timestamp are what
-brought it up (a paper comes with its references), and they are not its label: they are visible. Asked at the
-*ends* of every event, a node is asked about as often as it takes part in one.
+The label of an *event* is the class of its source at that time. Each labelled event is one question, and the
+prediction may use everything strictly before it. The label of a *node* never changes. Each node is one question,
+at its first event as source or target. The node has no history then, but the events of its first timestamp
+introduce it (a paper comes with its references) and do not reveal its label, so they are visible. With *ends*,
+both ends of every event are questions.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from dsrd.events import as_tensor
 from dsrd.history.past import Past
 
 Asks = Literal["events", "nodes", "ends"]
-"""Whose label it is: of an event's source at that time, or of a node for good, asked once or at all its events."""
+"""Who has the label: the source of an event at its time, or a node (asked once, or at each of its events)."""
 
 Visible = Literal["before", "same-time"]
-"""What an answer may use: events strictly before the question, or those of its own timestamp as well."""
+"""What a prediction may use: events strictly before the question, or also those at the same time."""
 
 DEFAULT_VISIBLE: Mapping[Asks, Visible] = {"events": "before", "nodes": "same-time", "ends": "same-time"}
 PARTS = ("train", "val", "test")
@@ -39,12 +39,12 @@ NAN = float("nan")
 
 @dataclass(frozen=True)
 class NodeTask:
-    """Questions in time order, cut where link prediction cuts the stream; no node is withheld."""
+    """Questions in time order, split at the times of link prediction; no node is withheld."""
 
     dataset: Dataset
     rows: Mapping[str, slice]  # of the stream, by part
     node: Tensor  # [n] int64
-    row: Tensor  # [n] int64, ascending: the event with which the question comes up
+    row: Tensor  # [n] int64, ascending: the event of each question
     target: Tensor  # [n] int64: class number
     names: list[str]  # of the classes, as in the data
     asks: Asks
@@ -58,40 +58,40 @@ class NodeTask:
         visible: str | None = None,
         node_label: Tensor | None = None,
     ) -> NodeTask:
-        """Check the labels of a data set and cut it; `node_label` [N] has the classes of nodes, nan for none.
+        """Check the labels of a data set and split it; `node_label` [N] has the classes of nodes, nan for none.
 
-        Asked are nodes if their classes are given, else events. Nodes and ends can be asked about without a list
-        of classes if every source has the same label throughout.
+        By default the questions are about nodes if `node_label` is there, otherwise about events. Without
+        `node_label`, `nodes` and `ends` use the labels of the events if no source has two different ones.
         """
         _require_known("asks", asks, Asks)
         _require_known("visible", visible, Visible)
-        whose = cast(Asks, asks or ("events" if node_label is None else "nodes"))
-        seen = cast(Visible, visible or DEFAULT_VISIBLE[whose])
+        subject = cast(Asks, asks or ("events" if node_label is None else "nodes"))
+        usable = cast(Visible, visible or DEFAULT_VISIBLE[subject])
         rows = _rows(dataset)
-        if whose == "events":
+        if subject == "events":
             node, row, label = _of_events(dataset)
         else:
             classes = _source_labels(dataset) if node_label is None else node_label
-            node, row, label = (_of_nodes if whose == "nodes" else _of_ends)(dataset, classes.numpy())
-        asked = ~np.isnan(label)
-        target, names = _classes(dataset.name, label[asked])
-        node, row = node[asked], row[asked]
-        task = cls(dataset, rows, as_tensor(node), as_tensor(row), as_tensor(target), names, whose, seen)
+            node, row, label = (_of_nodes if subject == "nodes" else _of_ends)(dataset, classes.numpy())
+        labelled = ~np.isnan(label)
+        target, names = _classes(dataset.name, label[labelled])
+        node, row = node[labelled], row[labelled]
+        task = cls(dataset, rows, as_tensor(node), as_tensor(row), as_tensor(target), names, subject, usable)
         for part in PARTS:
             task._require_two_classes(part)
         return task
 
     def _require_two_classes(self, part: str) -> None:
-        found = [name for name, count in self.counts(part).items() if count]
-        if len(found) < 2:
-            has = f"only the label {found[0]}" if found else "no label"
+        present = [name for name, count in self.counts(part).items() if count]
+        if len(present) < 2:
+            has = f"only the label {present[0]}" if present else "no label"
             raise DsrdError(
                 f"{self.dataset.name}: the {part} events have {has}; a figure needs two classes in each of train, "
                 "val and test: give a longer stream, or one whose labels occur throughout"
             )
 
     def between(self, start: int, stop: int) -> slice:
-        """Questions that come up with these rows of the stream."""
+        """The questions of these rows of the stream."""
         first, last = np.searchsorted(self.row.numpy(), [start, stop]).tolist()
         return slice(first, last)
 
@@ -102,24 +102,24 @@ class NodeTask:
         return self.target[self.questions(part)].numpy()
 
     def counts(self, part: str) -> dict[str, int]:
-        """How many questions of the part have each class as their answer."""
+        """The number of questions of the part in each class."""
         counts = np.bincount(self.targets(part), minlength=len(self.names)).tolist()
         return dict(zip(self.names, counts, strict=True))
 
     @cached_property
     def time(self) -> Tensor:
-        """When each question is put: at its event, or right after everything of that timestamp.  # [n] float64"""
+        """The time of each question: that of its event, or right after all events of that time.  # [n] float64"""
         at = self.dataset.events.time[self.row]
         return at if self.visible == "before" else torch.nextafter(at, torch.full_like(at, np.inf))
 
     def with_past(self, part: str, past: Past) -> float:
-        """Share of the part's questions about nodes of which something is visible; the others look alike."""
-        asked = self.questions(part)
-        return float((past.degree(self.node[asked], self.time[asked]) > 0).double().mean())
+        """Share of the part's questions about a node with visible events; all other nodes look the same."""
+        rows = self.questions(part)
+        return float((past.degree(self.node[rows], self.time[rows]) > 0).double().mean())
 
     @property
     def outputs(self) -> int:
-        """Logits of a head: one says it all for two classes."""
+        """The number of logits: one for two classes, otherwise one per class."""
         return 1 if len(self.names) == 2 else len(self.names)
 
     @property
@@ -128,9 +128,9 @@ class NodeTask:
         return digest_of(self.node.numpy(), self.time.numpy(), self.target.numpy(), stops)
 
 
-def _require_known(name: str, given: str | None, kind: object) -> None:
-    if given is not None and given not in get_args(kind):
-        raise unknown(f"value of {name}", given, get_args(kind))
+def _require_known(name: str, value: str | None, kind: object) -> None:
+    if value is not None and value not in get_args(kind):
+        raise unknown(f"value of {name}", value, get_args(kind))
 
 
 def _rows(dataset: Dataset) -> dict[str, slice]:
@@ -145,7 +145,7 @@ def _rows(dataset: Dataset) -> dict[str, slice]:
 
 
 Questions = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]
-"""Node, row of the stream and label (nan: not asked) of each question."""
+"""Node, row of the stream and label (nan: no question) of each possible question."""
 
 
 def _of_events(dataset: Dataset) -> Questions:
@@ -153,26 +153,26 @@ def _of_events(dataset: Dataset) -> Questions:
 
 
 def _of_ends(dataset: Dataset, node_label: NDArray[np.float32]) -> Questions:
-    """Both ends of each event, in the order of the stream."""
+    """The source and the target of each event, in the order of the stream."""
     src, dst, _, _ = dataset.events.numpy()
     ends = np.stack([src, dst], axis=1).reshape(-1)  # [2E]
     return ends, np.arange(len(ends)) // 2, node_label[ends]
 
 
 def _of_nodes(dataset: Dataset, node_label: NDArray[np.float32]) -> Questions:
-    """Each node once, at its first event as either end."""
+    """Each node once, at its first event."""
     ends, row, label = _of_ends(dataset, node_label)
     first = np.sort(np.unique(ends, return_index=True)[1])
     return ends[first], row[first], label[first]
 
 
 def _source_labels(dataset: Dataset) -> Tensor:
-    """The one label that each source has in all its labelled events; nan for nodes without any."""
+    """The label that each source has in all its labelled events; nan for other nodes."""
     label, src = _event_labels(dataset), dataset.events.src.numpy()
-    there = ~np.isnan(label)
-    found = np.full(dataset.num_nodes, NAN, np.float32)
-    found[src[there]] = label[there]
-    changed = there & (label != found[src])
+    labelled = ~np.isnan(label)
+    node_label = np.full(dataset.num_nodes, NAN, np.float32)
+    node_label[src[labelled]] = label[labelled]
+    changed = labelled & (label != node_label[src])
     if changed.any():
         node = int(src[changed.argmax()])
         name = node if dataset.names is None else dataset.names[node]
@@ -180,7 +180,7 @@ def _source_labels(dataset: Dataset) -> Tensor:
             f"{dataset.name}: node {name} has different labels over time, so it has no class of its own; "
             "ask about events instead"
         )
-    return as_tensor(found)
+    return as_tensor(node_label)
 
 
 def _event_labels(dataset: Dataset) -> NDArray[np.float32]:
@@ -193,7 +193,7 @@ def _event_labels(dataset: Dataset) -> NDArray[np.float32]:
 
 
 def _classes(name: str, label: NDArray[np.float32]) -> tuple[NDArray[np.int64], list[str]]:
-    """Class numbers in the order of the labels; with two of them the larger one is the positive."""
+    """Class numbers in the order of the labels; of two labels the larger one is the positive class."""
     values, number = np.unique(label, return_inverse=True)
     if not len(values):
         raise DsrdError(f"{name}: no event has a label; give a stream with labels")

@@ -55,10 +55,10 @@ def speed(
     settings = options.estimator_settings(options.key_values(set_), model or DEFAULT)
     estimator = LinkPredictor(model or DEFAULT, preset=preset, protocol=protocol, **settings)
     with Reporter() as progress:
-        progress(f"reading {Path(dataset).name}", 0, 0)
+        progress.step(f"reading {Path(dataset).name}")
         stream = load_with(dataset, data_dir=data_dir)
         run = estimator.run_for(stream)
-        record = measure_speed(run, Task.of(stream), batches=batches, repeats=repeats, progress=progress)
+        record = measure_speed(run, Task.of(stream), batches=batches, repeats=repeats)
     if json:
         output.as_json(record)
         return

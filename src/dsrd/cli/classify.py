@@ -164,8 +164,8 @@ def _head_settings(words: list[str] | None) -> dict[str, str]:
 def _train(
     folder: Path, dataset: str | None, training: Training, settings: dict[str, Any], file: Path | None
 ) -> Record:
-    from dsrd.classify.classifier import NodeClassifier
-    from dsrd.classify.labels import beside
+    from dsrd.classify import NodeClassifier
+    from dsrd.classify.labels import label_file
     from dsrd.classify.saved_head import FILE
     from dsrd.estimator.link_predictor import open_run
     from dsrd.experiments import records
@@ -177,7 +177,7 @@ def _train(
     with Reporter() as report:
         model = open_run(folder, dataset, data_dir=settings["data_dir"])
         if dataset is not None and settings["asks"] != "events":
-            settings["labels"] = settings["labels"] or beside(dataset, settings["data_dir"])
+            settings["labels"] = settings["labels"] or label_file(dataset, settings["data_dir"])
         classifier = NodeClassifier.fit(model, training, progress=report, **settings)
         classifier.save()
         record = classifier.record
@@ -195,7 +195,7 @@ def _train(
 def _apply(
     folder: Path, events: Path, out: Path | None, dataset: str | None, data_dir: Path | None, json: bool
 ) -> None:
-    from dsrd.classify.classifier import NodeClassifier
+    from dsrd.classify import NodeClassifier
     from dsrd.estimator.link_predictor import open_run
 
     if out is not None:

@@ -13,7 +13,7 @@ import typer
 from dsrd.cli import options, output
 from dsrd.config import DataConfig, overridden
 from dsrd.errors import DsrdError
-from dsrd.reporter import Progress, Reporter, download_bar
+from dsrd.reporter import Reporter, download_bar
 
 if TYPE_CHECKING:
     from dsrd.data.dataset import Dataset
@@ -72,7 +72,7 @@ def describe(
 
     with Reporter() as progress:
         dataset = _read(name, data, data_dir, progress)
-        progress("counting", 0, 0)
+        progress.step("counting")
         summary = summarize(dataset)
     spec = catalog.get(dataset.name)
     differences = catalog.check(dataset, spec) if spec else []
@@ -115,7 +115,7 @@ def audit(
         dataset = _read(name, data, data_dir, progress)
         try:
             chosen: Any = order or ("py37" if dataset.catalogued else "fast")
-            report = run_audit(dataset.name, dataset.events, order=chosen, progress=progress)
+            report = run_audit(dataset.name, dataset.events, order=chosen)
         except DsrdError as error:
             raise DsrdError(f"{name}: {error}") from error
     if json:
@@ -164,7 +164,7 @@ def convert(
     check_target(out)
     with Reporter() as progress:
         dataset = _read(name, data, data_dir, progress)
-        progress(f"writing {out.name}", 0, 0)
+        progress.step(f"writing {out.name}")
         notes = (*dataset.notes, *write(dataset, out))
     _print_written(out, len(dataset.events), notes, json)
 
@@ -253,18 +253,18 @@ def synth(
     law = overridden(SynthConfig(), options.key_values(set_))
     check_target(out)
     with Reporter() as progress:
-        progress(f"drawing {law.events:,} events", 0, 0)
+        progress.step(f"drawing {law.events:,} events")
         dataset = draw(law)
-        progress(f"writing {out.name}", 0, 0)
+        progress.step(f"writing {out.name}")
         notes = write(dataset, out)
     settings = " ".join(f"{field.name}={getattr(law, field.name)}" for field in fields(law))
     _print_written(out, len(dataset.events), (*notes, f"drawn with {settings}"), json)
 
 
-def _read(name: str, config: DataConfig, data_dir: Path | None, progress: Progress) -> Dataset:
+def _read(name: str, config: DataConfig, data_dir: Path | None, progress: Reporter) -> Dataset:
     from dsrd.data.read import load_with
 
-    progress(f"reading {Path(name).name}", 0, 0)
+    progress.step(f"reading {Path(name).name}")
     return load_with(name, config, data_dir=data_dir)
 
 

@@ -44,7 +44,7 @@ def embed(
     with Reporter() as report:
         model = open_run(folder, dataset, data_dir=data_dir)
         vectors = model.embed(at=time, progress=report)
-        report(f"writing {out.name}", 0, 0)
+        report.step(f"writing {out.name}")
         write(out, vectors, model.nodes)
     if json:
         output.as_json({"nodes": len(vectors), "dim": vectors.shape[1], "out": str(out)})

@@ -39,7 +39,7 @@ def _summary(folder: Path) -> dict[str, Any]:
 
     run_folder = RunFolder(folder)
     run = run_folder.config()
-    model, progressed = run_folder.load_model(run), run_folder.progressed()
+    model, progressed = run_folder.load_model(run), run_folder.progress()
     state = checkpoint.load(run_folder.best, only=("state",))[0].get("state", {})
     fields = {name: {"shape": list(value.shape), "bytes": value.nbytes} for name, value in state.items()}
     return {

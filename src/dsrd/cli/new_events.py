@@ -77,7 +77,7 @@ def update(
         stream = model.fitted.online.stream
         events_before, nodes_before = stream.num_events, stream.num_nodes
         model.observe(events, late=late, progress=report)  # type: ignore[arg-type]
-        report("writing", 0, 0)
+        report.step("writing")
         model.save()
     new, new_nodes = stream.num_events - events_before, stream.num_nodes - nodes_before
     if json:

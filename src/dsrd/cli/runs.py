@@ -147,7 +147,7 @@ def train(
     estimator = _estimator(model, settings, preset=preset, protocol=protocol, seed=seed)
     columns = {key.removeprefix("data."): value for key, value in settings.items() if key.startswith("data.")}
     with Reporter() as report:
-        report(f"reading {Path(dataset).name}", 0, 0)
+        report.step(f"reading {Path(dataset).name}")
         stream = load_with(dataset, overridden(data, columns, prefix="data."), data_dir=data_dir)
         run = estimator.run_for(stream, final=final or None)
         folder = out or RUNS / _name(run)
@@ -244,7 +244,7 @@ def _untrained(
             f"{model} has weights to learn; run `dsrd train --model {model} --dataset {dataset}` first"
         )
     estimator = _estimator(model, settings, protocol=protocol)
-    report(f"reading {Path(dataset).name}", 0, 0)
+    report.step(f"reading {Path(dataset).name}")
     stream = load_with(dataset, data, data_dir=data_dir)
     return estimator.fit(stream, progress=report).evaluate(head=head, progress=report)
 
@@ -271,7 +271,7 @@ def _resume_note(folder: Path, run: RunConfig) -> list[str]:
 
     run_folder = RunFolder(folder)
     if run_folder.last.exists() and (not run_folder.record.exists() or run_folder.extended_by(run)):
-        return [f"{folder}: continues after epoch {run_folder.progressed().epoch}"]
+        return [f"{folder}: continues after epoch {run_folder.progress().epoch}"]
     return []
 
 

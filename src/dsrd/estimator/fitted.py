@@ -1,10 +1,10 @@
-"""A fitted run as it lives in memory, and the folder it is saved in and opened from."""
+"""A fitted run in memory: how it is trained, evaluated, saved to a folder and opened again."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,32 +16,35 @@ from dsrd.data.dataset import Dataset
 from dsrd.data.read import load_with
 from dsrd.errors import DsrdError
 from dsrd.estimator.online import OnlineModel
-from dsrd.evaluate.protocol import protocol
 from dsrd.evaluate.scoring import to_end_of_training
 from dsrd.evaluate.task import Task
 from dsrd.files import is_empty, write_json
 from dsrd.models import Snapshot, TemporalModel
 from dsrd.train import checkpoint
 from dsrd.train.build import checkpoint_faults
-from dsrd.train.run_folder import Record, RunFolder, check_data
-from dsrd.train.stopping import Progressed
+from dsrd.train.record import Record, evaluation_record
+from dsrd.train.run_folder import RunFolder, check_data
+from dsrd.train.stopping import TrainingProgress
+from dsrd.train.trainer import EpochCallback, Trainer, model_note, train_on_all_events
+
+Callbacks = EpochCallback | Iterable[EpochCallback]
 
 NO_HISTORY = (
     "without its events a run cannot be asked anything until the stream is given again: predict, partners, "
     "surprise, embed, observe and evaluate need it"
 )
-OF_TRAINING = (
+FILES_OF_TRAINING = (
     "best.safetensors",
     "last.safetensors",
     "final.safetensors",
     "head.safetensors",
     "log.jsonl",
-)  # no event changes them
+)  # later events do not change them
 
 
 @dataclass(frozen=True)
 class Extent:
-    """What part of the stream a run was trained and measured on: its first events and nodes."""
+    """The part of the stream that a run was trained and evaluated on: its first events and nodes."""
 
     events: int
     nodes: int
@@ -54,23 +57,23 @@ class Extent:
 
 @dataclass
 class Fitted:
-    """Everything a fitted run consists of. The stream may have gone on since it was trained."""
+    """A fitted run. The stream may have continued since it was trained."""
 
     run: RunConfig
     online: OnlineModel
     extent: Extent
-    progressed: Progressed
-    evaluated: TemporalModel  # the model that is measured: without a final training the one that predicts
-    trained: Snapshot | None = None  # its state right after training; None: in the folder, or made from events
-    folder: Path | None = None  # where the run is kept
+    progress: TrainingProgress
+    evaluated: TemporalModel  # the model that is evaluated; the one that predicts may be trained on all events
+    trained: Snapshot | None = None  # its state right after training; None: in the folder, or follows from events
+    folder: Path | None = None  # the folder of the run
     final: dict[str, Any] | None = None  # about the training on all events
     record: Record | None = None
-    recent: dict[str, tuple[Tensor, int]] = field(default_factory=dict)  # bits of the latest events, by head
+    recent: dict[str, tuple[Tensor, int]] = field(default_factory=dict)  # by head: surprises of the latest events
     _task: Task | None = None
 
     @property
     def task(self) -> Task:
-        """What was trained on, split and indexed again if need be."""
+        """The task the run was trained on; rebuilt if needed."""
         if self._task is None:
             dataset = self.online.stream.dataset().head(self.extent.events, self.extent.nodes)
             check_data(self.folder or Path(self.run.dataset), self.extent.digest, dataset)
@@ -78,7 +81,7 @@ class Fitted:
         return self._task
 
     def state_after_training(self) -> Snapshot | None:
-        """The state that evaluation begins with; None for a model whose state follows from events alone."""
+        """The state that evaluation starts from; None for a model whose state follows from events alone."""
         if self.evaluated.state_from_events:
             return None
         if self.trained is None:
@@ -88,30 +91,40 @@ class Fitted:
         return self.trained
 
     def trained_until(self) -> float:
-        """The time of the last event that the weights have learned from, or a bound on it."""
+        """The time of the last event that the weights were trained on, or a bound on it."""
         events = self.online.stream.dataset().events[: self.extent.events]
         share = 1.0 if self.final is not None else 0.7
         return float(events.time[int(share * (len(events) - 1))])
 
-    def write(self, folder: RunFolder, *, history: bool, overwrite: bool) -> Path:
-        """Save the run; a folder that holds it already is brought up to date."""
+    def evaluate(self, run: RunConfig) -> Record:
+        """The record of the model that validation chose; one trained on all events has no test events left."""
+        with self.online.state_preserved():
+            trained = self.state_after_training()
+            record = evaluation_record(run, self.task, self.evaluated, trained, self.progress)
+            self.evaluated.state.reset()
+        if self.final is not None:
+            record["final"] = self.final
+        return record
+
+    def save(self, folder: RunFolder, *, history: bool, overwrite: bool) -> Path:
+        """Save the run; if the folder already contains it, write what has changed."""
         path = folder.path
         if path.is_file():
             raise DsrdError(f"{path}: is a file; choose another folder")
-        there = path.is_dir() and not is_empty(path)
-        if there and not folder.settings.exists():
+        in_use = path.is_dir() and not is_empty(path)
+        if in_use and not folder.settings.exists():
             raise DsrdError(f"{path}: is not empty and not a run; choose another folder")
-        if there and self._is_in(folder):
-            with folder.held():
-                self.write_now(folder, history)
+        if in_use and self._is_in(folder):
+            with folder.locked():
+                self.save_changes(folder, history)
             self.folder = path
             return path
-        if there and not overwrite:
+        if in_use and not overwrite:
             raise DsrdError(f"{path}: holds another run; choose another folder, or say that it may be overwritten")
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = RunFolder(Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)))
         try:
-            self._write_all(temporary, history)
+            self._save_all(temporary, history)
             temporary.path.chmod(0o755)
             if path.is_dir():
                 shutil.rmtree(path)
@@ -122,62 +135,83 @@ class Fitted:
         return path
 
     def _is_in(self, folder: RunFolder) -> bool:
-        """Whether a folder holds this very run: settings, data and weights."""
-        stored = replace(folder.config(), dataset=self.run.dataset)  # the data themselves are compared
+        """Whether a folder contains this run: the same settings, data and weights."""
+        stored = replace(folder.config(), dataset=self.run.dataset)  # the data are compared by content
         if stored.to_dict() != self.run.to_dict() or not folder.best.exists():
             return False
         if folder.trained_on() != self.extent.digest:
             return False
-        weights = checkpoint.load(folder.best, only=("weights",))[0].get("weights", {})
-        mine = self.evaluated.state_dict()
-        return weights.keys() == mine.keys() and all(
-            bool((weights[name] == mine[name].cpu()).all()) for name in mine
+        stored_weights = checkpoint.load(folder.best, only=("weights",))[0].get("weights", {})
+        weights = self.evaluated.state_dict()
+        return stored_weights.keys() == weights.keys() and all(
+            bool((stored_weights[name] == weights[name].cpu()).all()) for name in weights
         )
 
-    def _write_all(self, folder: RunFolder, history: bool) -> None:
+    def _save_all(self, folder: RunFolder, history: bool) -> None:
         write_json(folder.settings, self.run.to_dict())
         if self.folder is not None and RunFolder(self.folder).best.exists():
-            for name in OF_TRAINING:
+            for name in FILES_OF_TRAINING:
                 if (self.folder / name).exists():
                     shutil.copyfile(self.folder / name, folder.path / name)
         else:
-            self._write_training(folder)
-        self.write_now(folder, history)
+            self._save_training(folder)
+        self.save_changes(folder, history)
 
-    def _write_training(self, folder: RunFolder) -> None:
+    def _save_training(self, folder: RunFolder) -> None:
         note = {
-            "model": self.run.model,
-            "run": self.run.digest,
-            "data": self.extent.digest,
+            **model_note(self.run, self.task, self.evaluated),
             "events": self.extent.events,
-            "graph": asdict(self.evaluated.graph),
-            "progressed": asdict(self.progressed),
+            "progressed": asdict(self.progress),
         }
-        with self.online.set_aside():
+        with self.online.state_preserved():
             trained = self.state_after_training()
             if trained is None:
-                to_end_of_training(self.evaluated, self.task, protocol(self.run.protocol), None)
+                to_end_of_training(self.evaluated, self.task, self.run.protocol_rules, None)
                 trained = self.evaluated.state.fields_now()
             checkpoint.save(folder.best, {"weights": self.evaluated.state_dict(), "state": trained}, note)
             self.evaluated.state.reset()
         if self.final is not None:
             checkpoint.save(folder.final, {"weights": self.online.model.state_dict()}, {**note, **self.final})
-        folder.log(self.progressed.history)
+        folder.log(self.progress.history)
 
-    def write_now(self, folder: RunFolder, history: bool) -> None:
-        """What changes as the stream goes on. The events first: a state that lags behind them catches up."""
+    def save_changes(self, folder: RunFolder, history: bool) -> None:
+        """Save what changes as the stream continues. Events come first: a state can catch up with them later."""
         if history:
-            folder.bring_history_up_to(self.online.stream.dataset())
+            folder.extend_history(self.online.stream.dataset())
         if self.record is not None:
             write_json(folder.record, self.record)
         if history:
-            after = {head: count for head, (_, count) in self.recent.items()}
+            num_events = {head: count for head, (_, count) in self.recent.items()}
             bits = {head: values for head, (values, _) in self.recent.items()}
-            folder.write_now(*self.online.kept(), bits, after)
+            folder.write_now(*self.online.state_to_save(), bits, num_events)
 
 
-def opened(folder: RunFolder, stream: Any = None, data_dir: str | Path | None = None) -> Fitted:
-    """Take up a saved run, from the events it holds or, if it holds none, from the stream given."""
+def train(run: RunConfig, task: Task, folder: RunFolder | None = None, on_epoch: Callbacks = ()) -> Fitted:
+    """Train a run, and once more on all events if its settings say so; it then stands at the end of the stream."""
+    callbacks = [on_epoch] if callable(on_epoch) else list(on_epoch)
+    trainer = Trainer(run, task, folder, callbacks)
+    progress = trainer.train()
+    evaluated = trainer.model
+    trained = None if evaluated.state_from_events else evaluated.state.release()
+    evaluated.state.reset()
+    model, final = evaluated, None
+    if run.train.final:
+        model, final = train_on_all_events(run, task, progress.best_epoch, folder)
+    return Fitted(
+        run=run,
+        online=OnlineModel(model, task.dataset),
+        extent=Extent.of(task.dataset),
+        progress=progress,
+        evaluated=evaluated,
+        trained=trained,
+        folder=None if folder is None else folder.path,
+        final=final,
+        _task=task,
+    )
+
+
+def open_folder(folder: RunFolder, stream: Any = None, data_dir: str | Path | None = None) -> Fitted:
+    """Open a saved run with the events in its folder or, if it has none, with the stream passed."""
     run = folder.config()
     dataset = _history_of(folder, run, stream, data_dir)
     run = replace(run, dataset=dataset.name)
@@ -186,18 +220,15 @@ def opened(folder: RunFolder, stream: Any = None, data_dir: str | Path | None = 
     model = folder.load_model(run)
     evaluated, final = model, None
     if run.train.final and folder.final.exists():
-        final = {
-            key: value
-            for key, value in checkpoint.note(folder.final).items()
-            if key in ("epochs", "events", "losses")
-        }
+        final_note = checkpoint.note(folder.final)
+        final = {key: final_note[key] for key in final_note if key in ("epochs", "events", "losses")}
         model = folder.load_model(run, final=True)
-    state, recent, holds = folder.read_now() if folder.has_history else (None, {}, 0)
+    state, recent, num_observed = folder.read_now() if folder.has_history else (None, {}, 0)
     return Fitted(
         run=run,
-        online=OnlineModel(model, dataset, state, holds),
+        online=OnlineModel(model, dataset, state, num_observed),
         extent=extent,
-        progressed=folder.progressed(),
+        progress=folder.progress(),
         evaluated=evaluated,
         folder=folder.path,
         final=final,
@@ -208,12 +239,12 @@ def opened(folder: RunFolder, stream: Any = None, data_dir: str | Path | None = 
 
 def _history_of(folder: RunFolder, run: RunConfig, stream: Any, data_dir: str | Path | None) -> Dataset:
     if folder.has_history:
-        held = folder.history()
-        if stream is not None and load_with(stream, run.data, data_dir=data_dir).digest != held.digest:
+        history = folder.history()
+        if stream is not None and load_with(stream, run.data, data_dir=data_dir).digest != history.digest:
             raise DsrdError(f"{folder.path}: holds its own events; leave the stream out, and observe what follows")
-        return held
+        return history
     try:
-        given = load_with(run.dataset if stream is None else stream, run.data, data_dir=data_dir)
+        dataset = load_with(run.dataset if stream is None else stream, run.data, data_dir=data_dir)
     except DsrdError as error:
         if stream is not None:
             raise
@@ -221,31 +252,34 @@ def _history_of(folder: RunFolder, run: RunConfig, stream: Any, data_dir: str | 
             f"{folder.path}: was saved without its events; give the stream too: '{run.dataset}' is not here"
         ) from error
     note = _note(folder)
-    continued = given.continuing(note.get("events", len(given.events)), note["graph"]["num_nodes"], note["data"])
+    num_events = note.get("events", len(dataset.events))
+    continued = dataset.continuing(num_events, note["graph"]["num_nodes"], note["data"])
     if continued is None:
-        check_data(folder.best, note["data"], given)
-    return given if continued is None else continued
+        check_data(folder.best, note["data"], dataset)
+    return dataset if continued is None else continued
 
 
 def _note(folder: RunFolder) -> dict[str, Any]:
-    """What the best checkpoint says of itself; `events` is missing in those of earlier versions."""
+    """The note of the best checkpoint; those of earlier versions have no `events`."""
     with checkpoint_faults(folder.best):
         note = checkpoint.note(folder.best)
         note["data"], note["graph"]["num_nodes"]
         return note
 
 
-def same_stream(folder: RunFolder, given: Dataset, tell: Callable[[str], None]) -> Dataset:
-    """What a run in a folder is trained on: the events it holds, if the stream given is these or goes on after."""
+def training_data(folder: RunFolder, dataset: Dataset, note_to_user: Callable[[str], None]) -> Dataset:
+    """The events a run in a folder is trained on: those in the folder, which `dataset` must equal or continue."""
     if not folder.has_history:
-        return given
-    held = folder.history()
+        return dataset
+    history = folder.history()
     if folder.best.exists():
         note = _note(folder)
-        held = held.head(note.get("events", len(held.events)), note["graph"]["num_nodes"])
-    if given.continuing(len(held.events), held.num_nodes, held.digest) is None:
-        check_data(folder.path, held.digest, given)
-    more = len(given.events) - len(held.events)
+        history = history.head(note.get("events", len(history.events)), note["graph"]["num_nodes"])
+    if dataset.continuing(len(history.events), history.num_nodes, history.digest) is None:
+        check_data(folder.path, history.digest, dataset)
+    more = len(dataset.events) - len(history.events)
     if more:
-        tell(f"{more:,} events follow those that the run in {folder.path} is trained on; update it with them")
-    return held
+        note_to_user(
+            f"{more:,} events follow those that the run in {folder.path} is trained on; update it with them"
+        )
+    return history

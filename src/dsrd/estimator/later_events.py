@@ -1,4 +1,4 @@
-"""A fitted run measured on events that came later, from its state now: each is asked about, then taken in."""
+"""Evaluation on events that follow the stream: each is scored from the current state, then observed."""
 
 from __future__ import annotations
 
@@ -13,57 +13,53 @@ from dsrd import machine
 from dsrd.config import RunConfig
 from dsrd.data.growing import Arrival
 from dsrd.estimator.fitted import Fitted
-from dsrd.evaluate.protocol import Pass, Protocol, protocol
-from dsrd.evaluate.scoring import Drawn, Progress, draw, measure, observe_all, score_pass
+from dsrd.evaluate.scoring import PassQueries, draw_if_possible, measure, observe_all, score_pass
+from dsrd.evaluate.task import Pass
 from dsrd.events import Events
 from dsrd.history.past import Past
 from dsrd.models import TemporalModel, rules
-from dsrd.negatives.sampling import NoNegativeError
 from dsrd.train.build import build
 from dsrd.train.record import Record, identity
 
-SEED = 2  # of the negatives: that of the published test
+SEED = 2  # of the negatives: the seed of the published test
 
 
-def measured_ahead(run: RunConfig, fitted: Fitted, arrival: Arrival, progress: Progress) -> Record:
-    """AP and AUC on events to come; the model and its state stay as they are.
+def evaluate_later_events(run: RunConfig, fitted: Fitted, arrival: Arrival) -> Record:
+    """AP and AUC on upcoming events; the model and its state do not change.
 
-    `inductive` are the events of nodes that the stream did not know. Rules are measured beside the model if they
-    were when it was trained: which of them is the best was found on validation.
+    `inductive` are the events of nodes that are new to the stream. Rules are evaluated too if they were when the
+    model was trained: the best of them was chosen on validation.
     """
-    online, model, how = fitted.online, fitted.online.model, protocol(run.protocol)
-    asked = run.evaluate.head
-    heads = (asked,) if asked else model.heads
-    found: dict[str, dict[str, Any]] = {head: {} for head in heads}
-    beside: dict[str, dict[str, Any]] = {name: {} for name in (fitted.record or {}).get("rules", {})}
-    known = online.stream.dataset()
-    passes = list(_passes(known.events, arrival))
-    with online.ahead(arrival) as (_, past):
-        begin = model.state.snapshot()
-        for each in passes:
-            drawn = _drawn(each, how, run)
+    online, model = fitted.online, fitted.online.model
+    heads = (run.evaluate.head,) if run.evaluate.head else model.heads
+    results: dict[str, dict[str, Any]] = {head: {} for head in heads}
+    trained_rules = (fitted.record or {}).get("rules", {})
+    rule_results: dict[str, dict[str, Any]] = {name: {} for name in trained_rules}
+    with online.with_upcoming(arrival) as (_, past):
+        start_state = model.state.snapshot()
+        for pass_ in _passes(online.stream.dataset().events, arrival):
+            queries = draw_if_possible(pass_, run.protocol_rules, run.evaluate)
             for head in heads:
-                model.state.restore(begin)
-                found[head][each.setting] = _measured(model, drawn, past, how, run, progress, head)
-            for name in beside:
-                rule = _rule(name, run, fitted, how, past)
-                beside[name][each.setting] = _measured(rule, drawn, past, how, run, progress)
+                model.state.restore(start_state)
+                results[head][pass_.setting] = _metrics(model, queries, past, run, head)
+            for name in rule_results:
+                rule = _rule(name, run, fitted, past)
+                rule_results[name][pass_.setting] = _metrics(rule, queries, past, run)
     main, *others = heads
     record: Record = {
         **identity(run, run.dataset),
         "measured_on": f"{len(arrival.events):,} later events",
         "head": main,
-        "results": found[main],
+        "results": results[main],
         "config": {**run.to_dict()},
         "versions": machine.versions(),
     }
     if others:
-        record["heads"] = {head: {"results": found[head]} for head in others}
-    if beside:
-        validated = (fitted.record or {})["rules"]
+        record["heads"] = {head: {"results": results[head]} for head in others}
+    if rule_results:
         record["rules"] = {
-            name: {"results": results, "validation": validated[name]["validation"]}
-            for name, results in beside.items()
+            name: {"results": results, "validation": trained_rules[name]["validation"]}
+            for name, results in rule_results.items()
             if name in rules()
         }
     return record
@@ -73,35 +69,22 @@ def _passes(known: Events, arrival: Arrival) -> Iterator[Pass]:
     events = arrival.events
     pool, last = Events.cat(known, events), float(known.time[-1])
     new = events[torch.from_numpy(np.flatnonzero(~arrival.known))]
-    for setting, part in (("transductive", events), ("inductive", new)):
-        yield Pass(setting, "test", setting, part, events, pool, SEED, last, "val")  # type: ignore[arg-type]
+    yield Pass("transductive", "test", "transductive", events, events, pool, SEED, last, "val")
+    yield Pass("inductive", "test", "inductive", new, events, pool, SEED, last, "val")
 
 
-def _drawn(each: Pass, how: Protocol, run: RunConfig) -> Drawn | None:
-    try:
-        return draw(each, how, run.evaluate) if len(each.events) else None
-    except NoNegativeError:
-        return None
-
-
-def _measured(
-    model: TemporalModel,
-    drawn: Drawn | None,
-    past: Past,
-    how: Protocol,
-    run: RunConfig,
-    progress: Progress,
-    head: str = "",
+def _metrics(
+    model: TemporalModel, queries: PassQueries | None, past: Past, run: RunConfig, head: str = ""
 ) -> dict[str, Any]:
-    if drawn is None:
+    if queries is None:
         return {}
-    return measure(drawn, score_pass(model, drawn, past, how, run.evaluate.batch_size, progress, head))
+    return measure(queries, score_pass(model, queries, past, run.protocol_rules, run.evaluate.batch_size, head))
 
 
-def _rule(name: str, run: RunConfig, fitted: Fitted, how: Protocol, past: Past) -> TemporalModel:
-    """A rule that has seen everything before the events to come."""
+def _rule(name: str, run: RunConfig, fitted: Fitted, past: Past) -> TemporalModel:
+    """A rule that has observed everything before the upcoming events."""
     known = fitted.online.stream.dataset()
-    own = replace(run, model=name, preset="published", model_args={})
-    model = build(own, known, known.events)
-    observe_all(model, known.events, past, how.lagging(), 10_000)
+    rule_run = replace(run, model=name, preset="published", model_args={})
+    model = build(rule_run, known, known.events)
+    observe_all(model, known.events, past, run.protocol_rules.lagging(), 10_000)
     return model

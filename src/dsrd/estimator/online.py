@@ -1,4 +1,4 @@
-"""A trained model at the end of its stream: answers from its state now, and goes on as events arrive."""
+"""A trained model at the end of its stream: answers queries and observes events as they arrive."""
 
 from __future__ import annotations
 
@@ -15,47 +15,48 @@ from torch import Tensor
 from dsrd.data.dataset import Dataset
 from dsrd.data.growing import Arrival, GrowingStream
 from dsrd.errors import DsrdError
-from dsrd.evaluate.protocol import PROTOCOLS
-from dsrd.evaluate.scoring import COPIED_BYTES, Progress, observe_all, probability, silent
+from dsrd.evaluate.scoring import COPIED_BYTES, observe_all, probability
 from dsrd.evaluate.task import FULL_SEED
 from dsrd.events import Events, Query
 from dsrd.history.live import Live
 from dsrd.history.past import Past
 from dsrd.models import Snapshot, TemporalModel
+from dsrd.protocol import STRICT
+from dsrd.reporter import step
 
-RULES = PROTOCOLS["strict"].lagging()
+ONLINE = STRICT.lagging()  # how events are observed outside of an evaluation
 AT_ONCE = 500  # pairs scored in one call: more do not fit the cache
 
 
 class OnlineModel:
-    """Weights, the events known so far, and the state after all of them. Speaks in ids, not in names.
+    """Weights, the events so far, and the state after all of them. Works with ids, not with names.
 
-    A question about a time after the last event is answered from the state as it is; for an earlier time the
-    stream is observed again up to then. The state does not depend on how the events arrived: it is that of a
-    model which observes the whole stream at once.
+    A query after the last event is answered from the current state. For an earlier time the stream is observed
+    again up to that time. The state does not depend on how the events arrived: it equals the state of a model that
+    observes the whole stream at once.
     """
 
     def __init__(
-        self, model: TemporalModel, dataset: Dataset, state: Snapshot | None = None, holds: int = 0
+        self, model: TemporalModel, dataset: Dataset, state: Snapshot | None = None, num_observed: int = 0
     ) -> None:
-        """`state` is that after the first `holds` events; without it the stream is observed when first asked."""
+        """`state` is that after the first `num_observed` events; without it the stream is observed on demand."""
         self.model, self.stream = model.eval(), GrowingStream(dataset)
-        self._holds: int | None = None  # events in the model's state; None: it is not that of the stream
+        self._observed: int | None = None  # events in the model's state; None: not a state of this stream
         if state is not None:
             model.state.adopt(state)
-            self._holds = holds
-        self._whole: tuple[Snapshot, int] | None = None  # state before the last batch, which may be incomplete
+            self._observed = num_observed
+        self._before_last_batch: tuple[Snapshot, int] | None = None  # that batch may be incomplete
         self._past: Live | None = None
         self._targets: NDArray[np.int64] | None = None
 
     @property
     def after_last(self) -> float:
-        """The moment right after the last event."""
+        """The first time after the last event."""
         return math.nextafter(self.stream.last_time, math.inf)
 
     @property
     def past(self) -> Past:
-        """Every event so far, for looking up what came before a time."""
+        """The history of all events so far."""
         return self._history().to(self.model.device)
 
     def _history(self) -> Live:
@@ -65,110 +66,115 @@ class OnlineModel:
         return self._past
 
     @torch.no_grad()
-    def at_now(self, progress: Progress = silent) -> TemporalModel:
-        """The model, its state after all events."""
-        if self._holds is None:
+    def up_to_date(self) -> TemporalModel:
+        """The model with its state after all events."""
+        if self._observed is None:
             self.model.state.reset()
-            self._holds, self._whole = 0, None
-        if self._holds < self.stream.num_events and not self.model.stateless:
-            self._catch_up(progress)
-        self._holds = self.stream.num_events
+            self._observed, self._before_last_batch = 0, None
+        if self._observed < self.stream.num_events and not self.model.stateless:
+            self._observe_missing()
+        self._observed = self.stream.num_events
         return self.model.eval()
 
-    def _catch_up(self, progress: Progress) -> None:
-        """Observe what the state lacks. If a state depends on how events are cut into batches, the cuts are those
-        of the whole stream: the last batch is observed again as more events complete it."""
-        model = self.model
-        if self._whole is not None:
-            state, self._holds = self._whole
-            model.state.adopt(state)
-            self._whole = None
-        assert self._holds is not None
-        missing = self.stream.events_since(self._holds)
-        size = observed_at_once(model)
-        if not model.state_from_events:
-            *_, last = RULES.flushes(missing, size, exact=model.exact)
-            observe_all(model, missing[: last.start], self.past, RULES, size, progress)
-            self._whole = (model.state.snapshot(), self._holds + last.start)
-            missing = missing[last.start :]
-        observe_all(model, missing, self.past, RULES, size, progress)
+    def _observe_missing(self) -> None:
+        """Observe the events that the state lacks.
 
-    def kept(self) -> tuple[Snapshot, int]:
-        """The state that a run goes on from, not a copy, and the number of events in it."""
-        self.at_now()
-        return (self.model.state.fields_now(), self.stream.num_events) if self._whole is None else self._whole
+        If a state depends on how events are cut into batches, the cuts are those of the whole stream: the last
+        batch is observed again when more events complete it.
+        """
+        model = self.model
+        if self._before_last_batch is not None:
+            state, self._observed = self._before_last_batch
+            model.state.adopt(state)
+            self._before_last_batch = None
+        assert self._observed is not None
+        missing = self.stream.events_since(self._observed)
+        batch_size = observe_batch_size(model)
+        if not model.state_from_events:
+            *_, last = ONLINE.flushes(missing, batch_size, exact=model.exact)
+            observe_all(model, missing[: last.start], self.past, ONLINE, batch_size)
+            self._before_last_batch = (model.state.snapshot(), self._observed + last.start)
+            missing = missing[last.start :]
+        observe_all(model, missing, self.past, ONLINE, batch_size)
+
+    def state_to_save(self) -> tuple[Snapshot, int]:
+        """The state from which a reopened run continues (not a copy), and the number of events in it."""
+        self.up_to_date()
+        if self._before_last_batch is not None:
+            return self._before_last_batch
+        return self.model.state.fields_now(), self.stream.num_events
 
     @contextmanager
-    def set_aside(self) -> Iterator[TemporalModel]:
-        """The model for other work inside the block; its state of the end is kept, or made again when needed."""
-        state, held = self.model.state, self._holds
-        keep = held is not None and (not self.model.state_from_events or state.nbytes() < COPIED_BYTES)
-        kept = state.snapshot() if keep else None
-        self._holds = None
+    def state_preserved(self) -> Iterator[TemporalModel]:
+        """Lend the model out inside the block. Afterwards its state is restored, or rebuilt when needed."""
+        state, observed = self.model.state, self._observed
+        copied = not self.model.state_from_events or state.nbytes() < COPIED_BYTES
+        snapshot = state.snapshot() if observed is not None and copied else None
+        self._observed = None
         try:
             yield self.model.eval()
         finally:
-            if kept is not None:
-                state.adopt(kept)
-                self._holds = held
+            if snapshot is not None:
+                state.adopt(snapshot)
+                self._observed = observed
 
     @torch.no_grad()
-    def observe(self, arrival: Arrival, progress: Progress = silent) -> None:
-        """Take in events that follow."""
+    def observe(self, arrival: Arrival) -> None:
+        """Observe events that follow the stream."""
         history = self._history()
         if len(arrival.events) and float(arrival.events.time[0]) == self.stream.last_time:
-            self._holds = None  # a timestamp goes on: its events count as one moment, so it is observed anew
+            self._observed = None  # a timestamp is observed as a whole: one that gets more events starts over
         self.stream.append(arrival)
         history.append(arrival.events, arrival.edge_x)
-        self.at_now(progress)
+        self.up_to_date()
         if self._targets is not None:
             self._targets = np.union1d(self._targets, arrival.events.dst.numpy())
 
     @torch.no_grad()
-    def score(self, query: Query, head: str = "", progress: Progress = silent) -> Tensor:
+    def score(self, query: Query, head: str = "") -> Tensor:
         """Probability of each pair at its time, from everything strictly before it.  # [Q]"""
         scores = torch.empty(len(query))
         early = query.time <= self.stream.last_time
         if bool((~early).any()):
             rows = (~early).nonzero().squeeze(1)
-            model, past = self.at_now(progress), self.past
+            model, past = self.up_to_date(), self.past
             for start in range(0, len(rows), AT_ONCE):
                 part = rows[start : start + AT_ONCE]
                 scores[part] = probability(model, query[part], past, head)
-                progress("scoring", start + len(part), len(rows))
+                step("scoring", start + len(part), len(rows))
         if bool(early.any()):
             rows = early.nonzero().squeeze(1)
-            scores[rows] = self._scored_earlier(query[rows], head, progress)
+            scores[rows] = self._score_earlier(query[rows], head)
         return scores
 
-    def _scored_earlier(self, query: Query, head: str, progress: Progress) -> Tensor:
+    def _score_earlier(self, query: Query, head: str) -> Tensor:
         order = torch.argsort(query.time, stable=True)
-        scores, past, seen = torch.empty(len(query)), self.past, 0
+        scores, past, observed = torch.empty(len(query)), self.past, 0
         events = self.stream.dataset().events
-        with self.set_aside() as model:
+        with self.state_preserved() as model:
             model.state.reset()
-            for rows in _moments(query.time[order]):
-                seen = self._observe_before(float(query.time[order[rows.start]]), events, seen, progress)
+            for rows in _equal_times(query.time[order]):
+                observed = self._observe_before(float(query.time[order[rows.start]]), events, observed)
                 for start in range(rows.start, rows.stop, AT_ONCE):
                     part = order[start : min(start + AT_ONCE, rows.stop)]
                     scores[part] = probability(model, query[part], past, head)
         return scores
 
-    def _observe_before(self, time: float, events: Events, seen: int, progress: Progress) -> int:
-        """Bring a state that has seen so many events to just before a time; how many it has seen then."""
-        upto = int(torch.searchsorted(events.time, time))
-        if upto > seen:
-            self.observe_rows(slice(seen, upto), progress)
-        return max(seen, upto)
+    def _observe_before(self, time: float, events: Events, observed: int) -> int:
+        """Observe everything before a time, given the number of events observed so far; returns the new number."""
+        until = int(torch.searchsorted(events.time, time))
+        if until > observed:
+            self.observe_rows(slice(observed, until))
+        return max(observed, until)
 
-    def observe_rows(self, rows: slice, progress: Progress = silent) -> None:
-        """Let a model that was set aside take in events of the stream."""
+    def observe_rows(self, rows: slice) -> None:
+        """Let the model observe these events of the stream; only inside `state_preserved`."""
         if not self.model.stateless:
             events = self.stream.dataset().events[rows]
-            observe_all(self.model, events, self.past, RULES, observed_at_once(self.model), progress)
+            observe_all(self.model, events, self.past, ONLINE, observe_batch_size(self.model))
 
     def targets(self, before: float) -> NDArray[np.int64]:
-        """Who was a target of an event before a time, in the order of ids."""
+        """All targets of events before a time, by ascending id."""
         if before <= self.stream.last_time:
             events = self.stream.dataset().events
             return np.unique(events.dst[events.time < before].numpy())
@@ -176,13 +182,11 @@ class OnlineModel:
             self._targets = np.unique(self.stream.dataset().events.dst.numpy())
         return self._targets
 
-    def partners(
-        self, node: int, k: int, at: float | None = None, head: str = "", progress: Progress = silent
-    ) -> tuple[Tensor, Tensor]:
-        """The k likeliest targets of a node at a time, likeliest first, and their probabilities.  # [k], [k]
+    def partners(self, node: int, k: int, at: float | None = None, head: str = "") -> tuple[Tensor, Tensor]:
+        """The k most likely targets of a node at a time, best first, and their probabilities.  # [k], [k]
 
-        Candidates are all who were a target before that time, the node itself included if it was one. Equal
-        probabilities stand in the order of ids.
+        Candidates are all targets of events before that time, including the node itself if it was one. Equal
+        probabilities are ordered by id.
         """
         if not isinstance(k, int | np.integer) or k < 1:
             raise DsrdError(f"k={k}: give a whole number, 1 or more")
@@ -193,9 +197,9 @@ class OnlineModel:
         target = torch.from_numpy(self.targets(time))
         if not len(target):
             written = self.stream.dataset().written_time(time)
-            raise DsrdError(f"nobody was a target before {written}; ask about a later time")
+            raise DsrdError(f"there is no target before {written}; choose a later time")
         query = Query(torch.full_like(target, node), target, torch.full(target.shape, time, dtype=torch.float64))
-        scores = self.score(query, head, progress)
+        scores = self.score(query, head)
         best = torch.sort(scores, descending=True, stable=True).indices[:k]
         return target[best], scores[best]
 
@@ -204,49 +208,49 @@ class OnlineModel:
         return bool((events.dst == node).any()) and not bool((events.src == node).any())
 
     @torch.no_grad()
-    def embed(self, node: Tensor, at: float | None = None, progress: Progress = silent) -> Tensor:
+    def embed(self, node: Tensor, at: float | None = None) -> Tensor:
         """A vector for each node at a time, from what happened strictly before it.  # [n] -> [n, d]"""
         if at is None or at > self.stream.last_time:
-            return self._embedded(self.at_now(progress), node, self.after_last if at is None else at)
+            return self._embed_now(self.up_to_date(), node, self.after_last if at is None else at)
         events = self.stream.dataset().events
-        with self.set_aside() as model:
+        with self.state_preserved() as model:
             model.state.reset()
-            self._embedded(model, node[:1], at)  # a model without embeddings says so before the stream is told
-            self._observe_before(at, events, 0, progress)
-            return self._embedded(model, node, at)
+            self._embed_now(model, node[:1], at)  # a model without embeddings fails before the long work
+            self._observe_before(at, events, 0)
+            return self._embed_now(model, node, at)
 
-    def _embedded(self, model: TemporalModel, node: Tensor, at: float) -> Tensor:
-        found, past = [], self.past
+    def _embed_now(self, model: TemporalModel, node: Tensor, at: float) -> Tensor:
+        vectors, past = [], self.past
         for rows in torch.split(node, AT_ONCE):
-            moment = torch.full(rows.shape, at, dtype=torch.float64, device=model.device)
-            found.append(model.embed(rows.to(model.device), moment, past).float().cpu())
-        return torch.cat(found)
+            time = torch.full(rows.shape, at, dtype=torch.float64, device=model.device)
+            vectors.append(model.embed(rows.to(model.device), time, past).float().cpu())
+        return torch.cat(vectors)
 
     @contextmanager
-    def ahead(self, arrival: Arrival) -> Iterator[tuple[TemporalModel, Past]]:
-        """The model at the end of the stream, and a past that also holds the events to come, inside the block.
+    def with_upcoming(self, arrival: Arrival) -> Iterator[tuple[TemporalModel, Past]]:
+        """The model at the end of the stream, and a history that already contains the upcoming events.
 
-        Whoever walks through these events observes them on the way; afterwards all is as it was.
+        The caller lets the model observe these events step by step. After the block the state is as before.
         """
-        self.at_now()
+        self.up_to_date()
         data = self.stream.dataset()
         events = Events.cat(data.events, arrival.events)
         edge_x = torch.cat([data.edge_x, arrival.edge_x])
         past = Past(events, edge_x=edge_x, node_x=data.node_x, num_nodes=data.num_nodes, seed=FULL_SEED)
-        kept = self.model.state.snapshot()
+        snapshot = self.model.state.snapshot()
         try:
             yield self.model.eval(), past.to(self.model.device)
         finally:
-            self.model.state.adopt(kept)
+            self.model.state.adopt(snapshot)
 
 
-def observed_at_once(model: TemporalModel) -> int:
-    """Events per call of `observe`: few for a model whose state lags by a batch, as in training."""
+def observe_batch_size(model: TemporalModel) -> int:
+    """Events per call of `observe`: as few as in training for a model whose state lags by a batch."""
     return 10_000 if model.state_from_events else 200
 
 
-def _moments(time: Tensor) -> Iterator[slice]:
-    """Stretches of equal times."""
+def _equal_times(time: Tensor) -> Iterator[slice]:
+    """Stretches of equal values."""
     cuts = np.flatnonzero(np.diff(time.numpy())) + 1
     bounds = [0, *cuts.tolist(), len(time)]
     yield from (slice(start, stop) for start, stop in pairwise(bounds) if stop > start)

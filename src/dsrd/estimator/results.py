@@ -1,4 +1,4 @@
-"""What a model was measured to be worth, beside the rules that learn nothing, for people and for programs."""
+"""Evaluation results next to those of the rules that learn nothing, as a table, a frame and a verdict."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dsrd.estimator.tables import Table
 
 KINDS = ("random", "historical", "inductive")
 BEST_RULE = "best rule"
-ALIKE = 0.5  # points of AP within which a model and a rule are called equal
+ALIKE = 0.5  # points of AP within which a model and a rule count as equal
 
 Record = dict[str, Any]
 Rows = dict[str, Mapping[str, Any]]
@@ -37,14 +37,14 @@ class Results:
 
     @property
     def title(self) -> str:
-        what = self.record.get("measured_on", "test")
+        part = self.record.get("measured_on", "test")
         return (
-            f"{self.record['dataset']}: {what}, {self.record['protocol']}, AP / AUC in percent, mean over batches"
+            f"{self.record['dataset']}: {part}, {self.record['protocol']}, AP / AUC in percent, mean over batches"
         )
 
     @property
     def rows(self) -> Rows:
-        """Results by row of the table: the model by each head, the best rule, the ceiling of a known law."""
+        """Results by row of the table: each head of the model, the best rule, and the ceiling if it is known."""
         rows = model_rows(self.record)
         rule = best_rule(self.record)
         rows |= {BEST_RULE: rule} if rule else {}
@@ -52,17 +52,17 @@ class Results:
 
     @property
     def verdict(self) -> str:
-        """One sentence: how much the model adds to the best rule, by which metric; empty without rules."""
+        """One sentence that compares the model with the best rule; empty without rules."""
         return verdict(self.record)
 
     @property
     def remarks(self) -> list[str]:
-        """What stands below the table: which rules were the best, and the verdict."""
-        chosen: dict[str, list[str]] = {}
+        """The lines below the table: the names of the best rules, and the verdict."""
+        kinds_by_rule: dict[str, list[str]] = {}
         for kind, figures in best_rule(self.record).get("transductive", {}).items():
-            chosen.setdefault(figures["rule"], []).append(kind)
-        named = ", ".join(f"{rule} ({', '.join(kinds)})" for rule, kinds in chosen.items())
-        remarks = [f"{BEST_RULE}, chosen on validation: {named}"] if named else []
+            kinds_by_rule.setdefault(figures["rule"], []).append(kind)
+        best_rules = ", ".join(f"{rule} ({', '.join(kinds)})" for rule, kinds in kinds_by_rule.items())
+        remarks = [f"{BEST_RULE}, chosen on validation: {best_rules}"] if best_rules else []
         return [*remarks, *([self.verdict] if self.verdict else [])]
 
     def table(self) -> Table:
@@ -71,14 +71,14 @@ class Results:
         return Table({name: [line[i] for line in lines] for i, name in enumerate(columns)})
 
     def to_frame(self) -> Any:
-        """A pandas frame, one line per model, setting and kind of negatives, the figures as numbers."""
+        """A pandas frame with one row per model, setting and kind of negatives, and the metrics as numbers."""
         flat = list(self._flat())
         names = dict.fromkeys(name for line in flat for name in line)
         return Table({name: [line.get(name) for line in flat] for name in names}).to_pandas()
 
     def _flat(self) -> Iterator[dict[str, Any]]:
-        for name, found in self.rows.items():
-            for setting, kinds in found.items():
+        for name, settings in self.rows.items():
+            for setting, kinds in settings.items():
                 for kind, figures in kinds.items():
                     yield {"model": name, "setting": setting, "negatives": kind, **figures}
 
@@ -103,30 +103,30 @@ class Results:
 
 
 def model_rows(record: Record) -> Rows:
-    """A record's test results by model, a row for every head it was asked by."""
+    """Test results of a record by row name: one row for each head."""
     name, others = model_label(record["model"], record["preset"]), record.get("heads", {})
     if not others:
         return {name: record["results"]}
     rows = {f"{name} ({record['head']})": record["results"]}
-    return rows | {f"{name} ({head})": found["results"] for head, found in others.items()}
+    return rows | {f"{name} ({head})": entry["results"] for head, entry in others.items()}
 
 
 def best_rule(record: Record) -> dict[str, dict[str, Any]]:
-    """Test results of the best rule for each kind of negatives, chosen on validation; its name is among them."""
-    found: dict[str, dict[str, Any]] = {}
+    """Test results of the rule that was best on validation, by setting and kind of negatives, with its name."""
+    results: dict[str, dict[str, Any]] = {}
     rules = record.get("rules", {})
     for setting, kinds in record["results"].items() if rules else ():
-        found[setting] = {}
+        results[setting] = {}
         for kind in kinds:
             name = _chosen(rules, kind)
             figures = rules[name]["results"].get(setting, {}).get(kind)
             if figures is not None:
-                found[setting][kind] = {**figures, "rule": name}
-    return found
+                results[setting][kind] = {**figures, "rule": name}
+    return results
 
 
 def _chosen(rules: Mapping[str, Any], kind: str) -> str:
-    """The rule with the best validation figure; the test is not looked at."""
+    """The rule with the best result on validation; test results are not used."""
     metric = "mrr" if kind == "ranking" else "ap"
 
     def validated(name: str) -> float:
@@ -137,15 +137,15 @@ def _chosen(rules: Mapping[str, Any], kind: str) -> str:
 
 
 def verdict(record: Record) -> str:
-    """One plain sentence on what a model adds to the best rule without weights."""
+    """One sentence that compares a model with the best rule."""
     rule = best_rule(record).get("transductive", {})
     kind = next((kind for kind in KINDS if kind in rule), None)
-    mine = record["results"].get("transductive", {}).get(kind, {}).get("ap") if kind else None
-    if kind is None or mine is None or rule[kind].get("ap") is None:
+    model_ap = record["results"].get("transductive", {}).get(kind, {}).get("ap") if kind else None
+    if kind is None or model_ap is None or rule[kind].get("ap") is None:
         return ""
-    theirs, name = rule[kind]["ap"], rule[kind]["rule"]
-    model, gain = model_label(record["model"], record["preset"]), mine - rule[kind]["ap"]
-    figures = f"{mine:.2f} against {theirs:.2f} AP, {kind} negatives, transductive"
+    rule_ap, name = rule[kind]["ap"], rule[kind]["rule"]
+    model, gain = model_label(record["model"], record["preset"]), model_ap - rule_ap
+    figures = f"{model_ap:.2f} against {rule_ap:.2f} AP, {kind} negatives, transductive"
     best = f"the best rule that learns nothing ({name})"
     if abs(gain) < ALIKE:
         return f"{model} does about as well as {best}: {figures}."
@@ -155,14 +155,14 @@ def verdict(record: Record) -> str:
 
 
 def cells(rows: Rows) -> tuple[list[str], list[list[str | None]]]:
-    """Columns and lines of a table of results: one line per model and setting, AP / AUC per kind of negatives."""
-    settings = [setting for found in rows.values() for setting in found.values()]
+    """Columns and rows of a table of results: one row per model and setting, AP / AUC per kind of negatives."""
+    settings = [metrics for by_setting in rows.values() for metrics in by_setting.values()]
     kinds = [kind for kind in KINDS if any(kind in setting for setting in settings)]
     ranked = any("ranking" in setting for setting in settings)
     columns = ["model", "setting", *kinds, *(["MRR / Hits@10"] if ranked else [])]
     lines: list[list[str | None]] = []
-    for name, found in rows.items():
-        for setting, values in found.items():
+    for name, by_setting in rows.items():
+        for setting, values in by_setting.items():
             line = [_both(values.get(kind, {}), "ap", "auc") for kind in kinds]
             line += [_both(values.get("ranking", {}), "mrr", "hits@10")] if ranked else []
             lines.append([name, setting, *line])
@@ -170,8 +170,8 @@ def cells(rows: Rows) -> tuple[list[str], list[list[str | None]]]:
 
 
 def _both(values: Mapping[str, Any], first: str, second: str) -> str | None:
-    """Two figures in one cell; none where there were no events to measure on."""
-    shown = [values.get(first), values.get(second)]
-    if None in shown:
+    """Two metrics in one cell; None if there were no events to evaluate on."""
+    metrics = [values.get(first), values.get(second)]
+    if None in metrics:
         return None
-    return " / ".join(f"{value:.2f}" for value in shown)
+    return " / ".join(f"{value:.2f}" for value in metrics)

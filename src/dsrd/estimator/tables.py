@@ -1,4 +1,4 @@
-"""Tables in and tables out: whatever users hand over, with its own columns kept, and what they get back."""
+"""Tables from users, whose columns are kept, and the tables they get back."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from dsrd.data import parse
 from dsrd.data.parse import Origin
 from dsrd.errors import DsrdError
 
-MOST_ROWS = 60  # printed at once; the first and the last ones of a longer table
+MOST_ROWS = 60  # rows printed; of a longer table the first and the last ones
 Columns = Mapping[str, NDArray[Any] | Sequence[Any]]
 
 
 class Table:
-    """Named columns of equal length: prints as a table, here and in a notebook.
+    """Named columns of equal length; prints as a table in a terminal and in a notebook.
 
     >>> table = Table({"target": ["bob", "eve"], "probability": [0.75, 0.5]})
     >>> table["target"], len(table)
@@ -36,7 +36,7 @@ class Table:
     """
 
     def __init__(self, columns: Columns | pa.Table) -> None:
-        self._table = columns if isinstance(columns, pa.Table) else pa.table(_unique(columns))
+        self._table = columns if isinstance(columns, pa.Table) else pa.table(_as_arrow(columns))
 
     @property
     def columns(self) -> list[str]:
@@ -46,14 +46,14 @@ class Table:
         return int(self._table.num_rows)
 
     def __getitem__(self, column: str) -> Any:
-        """A column: numbers as an array, text as a list."""
+        """A column: an array of numbers, or a list of strings."""
         if column not in self.columns:
             raise KeyError(f"no column '{column}'; there are {', '.join(self.columns)}")
         values = self._table[column]
         return values.to_pylist() if _is_text(values.type) else values.to_numpy()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Rows, as dictionaries."""
+        """Iterate over the rows as dictionaries."""
         return iter(self._table.to_pylist())
 
     def to_arrow(self) -> pa.Table:
@@ -72,7 +72,7 @@ class Table:
         rows = csv.writer(text, lineterminator="\n")
         rows.writerow(self.columns)
         for row in zip(*(self._table[name].to_pylist() for name in self.columns), strict=True):
-            rows.writerow([_for_file(value) for value in row])
+            rows.writerow([_csv_text(value) for value in row])
         return text.getvalue()
 
     def __str__(self) -> str:
@@ -99,96 +99,96 @@ class Table:
 
     def _cells(self) -> list[list[str]]:
         half = MOST_ROWS // 2
-        shown = self._table if len(self) <= MOST_ROWS else self._table.slice(0, half)
-        rows = [[_shown(value) for value in row.values()] for row in shown.to_pylist()]
+        first = self._table if len(self) <= MOST_ROWS else self._table.slice(0, half)
+        rows = [[_cell_text(value) for value in row.values()] for row in first.to_pylist()]
         if len(self) > MOST_ROWS:
             rows.append(["..." for _ in self.columns])
             rows += [
-                [_shown(value) for value in row.values()]
+                [_cell_text(value) for value in row.values()]
                 for row in self._table.slice(len(self) - half).to_pylist()
             ]
         return rows
 
 
 @dataclass(frozen=True)
-class Given:
-    """A table that somebody handed over, and how to hand it back with columns added or replaced."""
+class InputTable:
+    """A table from a user, and a function that returns it in the user's format with added or replaced columns."""
 
     table: pa.Table
     origin: Origin
     with_columns: Callable[[Columns], Any]
 
 
-def given_table(data: Any, pair_columns: Sequence[str], what: str = "table") -> Given:
-    """Read what a question or an update comes as.
+def input_table(data: Any, tuple_columns: Sequence[str], name: str = "table") -> InputTable:
+    """Read a table from a user.
 
-    A path of a CSV or Parquet file, a pandas or polars frame, anything that speaks Arrow, or a list of tuples,
-    whose entries are then called by `pair_columns`. A frame comes back as a frame of its kind, everything else as
-    a `Table`.
+    It is the path of a CSV or Parquet file, a pandas or polars frame, anything that supports Arrow, or a list of
+    tuples whose entries get the names `tuple_columns`. A frame is returned as a frame of the same kind, an Arrow
+    table as an Arrow table, everything else as a `Table`. Errors call the table by `name`.
     """
     if isinstance(data, str | Path):
         table, origin = read_file(Path(data))
-        return Given(table, origin, lambda columns: Table(_replaced(table, columns)))
+        return InputTable(table, origin, lambda columns: Table(_replaced(table, columns)))
     if isinstance(data, Table):
         arrow = data.to_arrow()
-        return Given(arrow, Origin(what, _counted), lambda columns: Table(_replaced(arrow, columns)))
+        return InputTable(arrow, Origin(name, _row_itself), lambda columns: Table(_replaced(arrow, columns)))
     if isinstance(data, list | tuple):
-        rows = _from_tuples(data, pair_columns, what)
-        return Given(rows, Origin(what, _counted), lambda columns: Table(_replaced(rows, columns)))
+        rows = _from_tuples(data, tuple_columns, name)
+        return InputTable(rows, Origin(name, _row_itself), lambda columns: Table(_replaced(rows, columns)))
     kind = type(data).__module__.partition(".")[0]
-    origin = Origin(f"{kind} frame" if kind in ("pandas", "polars") else what, _counted)
+    origin = Origin(f"{kind} frame" if kind in ("pandas", "polars") else name, _row_itself)
     if kind == "pandas":
-        return Given(_from_pandas(data, origin), origin, lambda columns: data.assign(**_plain(columns)))
+        return InputTable(_from_pandas(data, origin), origin, lambda columns: data.assign(**_as_arrays(columns)))
     if kind == "polars":
-        return Given(_arrow(data, origin), origin, lambda columns: _onto_polars(data, columns))
+        return InputTable(_arrow(data, origin), origin, lambda columns: _with_polars_columns(data, columns))
     arrow = _arrow(data, origin)
-    return Given(arrow, origin, lambda columns: _replaced(arrow, columns))
+    return InputTable(arrow, origin, lambda columns: _replaced(arrow, columns))
 
 
 def read_file(path: Path) -> tuple[pa.Table, Origin]:
-    """All columns of a CSV or Parquet file; those of a CSV letter by letter, as they were written."""
+    """All columns of a CSV or Parquet file; those of a CSV as the text in the file."""
     if path.suffix.lower() in (".parquet", ".pq"):
         origin, names = parse.parquet_origin(path), parse.parquet_schema(path).names
-        _refuse_twice(names, origin)
+        _refuse_duplicates(names, origin)
         return parse.read_parquet(path, names), origin
     origin, head = parse.csv_origin(path), parse.csv_head(path)
-    _refuse_twice(head.names, origin)
+    _refuse_duplicates(head.names, origin)
     table = parse.read_csv(path, head, only=head.names, text=head.names)
     return pa.table({name: table[name].cast(pa.string()) for name in table.column_names}), origin
 
 
-def _refuse_twice(names: Sequence[str], origin: Origin) -> None:
-    twice = next((name for name in names if list(names).count(name) > 1), None)
-    if twice is not None:
-        raise origin.error(f"there are two columns '{twice}'; rename one of them")
+def _refuse_duplicates(names: Sequence[str], origin: Origin) -> None:
+    duplicate = next((name for name in names if list(names).count(name) > 1), None)
+    if duplicate is not None:
+        raise origin.error(f"there are two columns '{duplicate}'; rename one of them")
 
 
-def _from_tuples(rows: Sequence[Any], names: Sequence[str], what: str) -> pa.Table:
+def _from_tuples(rows: Sequence[Any], names: Sequence[str], table_name: str) -> pa.Table:
     for number, row in enumerate(rows):
         if isinstance(row, str) or not isinstance(row, Sequence) or not 2 <= len(row) <= len(names):
             forms = f"({', '.join(names[:2])}) or ({', '.join(names)})"
-            raise DsrdError(f"{what}: entry {number} is {row!r}; give tuples {forms}")
+            raise DsrdError(f"{table_name}: entry {number} is {row!r}; give tuples {forms}")
     width = len(rows[0]) if rows else 2
     if any(len(row) != width for row in rows):
-        raise DsrdError(f"{what}: some entries have a time and some have none; give it for all or for none")
+        raise DsrdError(f"{table_name}: some entries have a time and some have none; give it for all or for none")
     columns = {}
     for i, name in enumerate(names[:width]):
         values = [row[i] for row in rows]
         try:
             columns[name] = pa.array([str(value) for value in values] if i < 2 else values)
         except (pa.ArrowException, TypeError) as error:
-            raise DsrdError(f"{what}: {name}: {error}; write all entries alike") from error
+            raise DsrdError(f"{table_name}: {name}: {error}; write all entries alike") from error
     return pa.table(columns)
 
 
 def _from_pandas(frame: Any, origin: Origin) -> pa.Table:
-    _refuse_twice([str(name) for name in frame.columns], origin)
+    _refuse_duplicates([str(name) for name in frame.columns], origin)
     columns = {}
     for name in frame.columns:
         try:
             columns[str(name)] = pa.Array.from_pandas(frame[name])
         except (pa.ArrowException, TypeError, ValueError):
-            continue  # a column of arbitrary objects; if it is needed, it is reported missing
+            continue  # a column of arbitrary objects; if it is needed, an error says that it is missing
     return pa.table(columns)
 
 
@@ -200,7 +200,7 @@ def _arrow(data: Any, origin: Origin) -> pa.Table:
             f"cannot be read as a table ({str(error).splitlines()[0]}); give a pandas, polars or pyarrow table, "
             "the path of a file, or a list of tuples"
         ) from error
-    _refuse_twice(table.column_names, origin)
+    _refuse_duplicates(table.column_names, origin)
     return table
 
 
@@ -212,16 +212,16 @@ def _replaced(table: pa.Table, columns: Columns) -> pa.Table:
     return table
 
 
-def _onto_polars(frame: Any, columns: Columns) -> Any:
+def _with_polars_columns(frame: Any, columns: Columns) -> Any:
     polars = _imported("polars")
     return frame.with_columns(**{name: polars.Series(name, values) for name, values in columns.items()})
 
 
-def _plain(columns: Columns) -> dict[str, Any]:
+def _as_arrays(columns: Columns) -> dict[str, Any]:
     return {name: np.asarray(values) for name, values in columns.items()}
 
 
-def _unique(columns: Columns) -> dict[str, pa.Array]:
+def _as_arrow(columns: Columns) -> dict[str, pa.Array]:
     return {name: values if isinstance(values, pa.Array) else pa.array(values) for name, values in columns.items()}
 
 
@@ -232,7 +232,8 @@ def _imported(module: str) -> Any:
         raise DsrdError(f"{module} is not installed; run `pip install dsrd[frames]`") from error
 
 
-def _counted(row: int) -> int:
+def _row_itself(row: int) -> int:
+    """Rows of a table in memory are counted from 0, without a header."""
     return row
 
 
@@ -240,7 +241,7 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind))
 
 
-def _shown(value: Any) -> str:
+def _cell_text(value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -248,7 +249,7 @@ def _shown(value: Any) -> str:
     return f"{value:.4f}" if isinstance(value, float) else str(value)
 
 
-def _for_file(value: Any) -> str:
+def _csv_text(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, bool):

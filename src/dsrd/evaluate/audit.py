@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import product
 from typing import Any, get_args
 
@@ -11,10 +10,11 @@ from numpy.typing import NDArray
 
 from dsrd.data.split import Split, split
 from dsrd.evaluate.metrics import batch_means
-from dsrd.evaluate.protocol import Pass, passes
+from dsrd.evaluate.task import Pass, passes
 from dsrd.events import Events, Query
 from dsrd.negatives.pairs import Ids, PairIndex
 from dsrd.negatives.sampling import NoNegativeError, Order, Strategy, draw_negatives, filled_up
+from dsrd.reporter import step
 
 GROUPED = 0.1
 """Rows count as grouped by node if similar rows are neighbours more often, by this share, than after a shuffle."""
@@ -26,7 +26,6 @@ def audit(
     *,
     batch_size: int = 200,
     order: Order = "py37",
-    progress: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> dict[str, Any]:
     """Figures about the published test on a stream: shares from 0 to 1, AP and AUC in percent.
 
@@ -42,9 +41,9 @@ def audit(
     found: dict[str, dict[str, Any]] = {}
     tests = [each for each in passes(parts) if each.part == "test" and len(each.events)]
     for each, strategy in product(tests, get_args(Strategy)):
-        progress(f"{each.name}: {strategy} negatives", 0, 0)
+        step(f"{each.name}: {strategy} negatives")
         found.setdefault(each.setting, {})[strategy] = _negatives(truth, each, strategy, batch_size, order)
-    progress("order and repetition", 0, 0)
+    step("order and repetition")
     return {
         "dataset": dataset_name,
         "batch_size": batch_size,

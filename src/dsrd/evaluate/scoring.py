@@ -1,159 +1,188 @@
-"""Scores of a model over the passes of a protocol, and the metrics of those scores."""
+"""Scores of a model over evaluation passes, and the metrics of those scores."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from dsrd.config import EvaluateConfig
 from dsrd.data.dataset import digest_of
 from dsrd.evaluate import metrics
-from dsrd.evaluate.protocol import Pass, Protocol, arriving
-from dsrd.evaluate.task import Task
-from dsrd.events import NULL, Events, Query
+from dsrd.evaluate.task import Pass, Task
+from dsrd.events import NULL, Events, Query, as_tensor
 from dsrd.history.past import Past
 from dsrd.models import Snapshot, TemporalModel
 from dsrd.negatives.sampling import NoNegativeError, candidates, draw_negatives
-from dsrd.reporter import Progress as Progress  # imported from here by what calls the evaluator
-from dsrd.reporter import silent as silent
+from dsrd.protocol import Protocol
+from dsrd.reporter import step
 
 HITS = (1, 3, 10)
-COPIED_BYTES = 1 << 28  # a larger state is made again from its events instead of being copied
-AT_ONCE = 20_000  # pairs ranked in one call: hundreds of candidates for every event of a batch are too many
+COPIED_BYTES = 1 << 28  # a larger state is rebuilt from its events instead of being copied
+AT_ONCE = 20_000  # pairs ranked in one call: a batch with hundreds of candidates per event is too large for one
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """The negatives of one pass, by strategy, and the batches its metrics average over."""
+class PassQueries:
+    """The queries of one pass: its events and their negatives."""
 
-    events: Pass
-    meanwhile: Events  # what the state of an exact model takes in on the way
-    against: Mapping[str, Query]  # one negative per event
-    batch: int
+    pass_: Pass
+    stream: Events  # what the state of an exact model observes along the way
+    negatives: Mapping[str, Query]  # by strategy, one negative per event
+    metric_batch: int  # events per batch that metrics average over
     ranked: Tensor | None  # [E, candidates] wrong targets, NULL where a row has fewer
 
     @property
     def digest(self) -> str:
-        drawn = [part.numpy() for query in self.against.values() for part in (query.src, query.dst)]
-        brought = [] if self.events.candidates is None else [self.events.candidates.numpy()]
-        return digest_of(*drawn, *brought)
+        """A digest of the negatives and of the candidates that came with the data."""
+        drawn = [part.numpy() for query in self.negatives.values() for part in (query.src, query.dst)]
+        supplied = [] if self.pass_.candidates is None else [self.pass_.candidates.numpy()]
+        return digest_of(*drawn, *supplied)
 
 
 def draw(
-    each: Pass,
-    rules: Protocol,
-    config: EvaluateConfig,
-    strategies: Sequence[str] | None = None,
-    progress: Progress = silent,
-) -> Drawn:
-    """Draw a pass's negatives as the protocol wants them; if `strategies` are named, those and nothing else
-    that came with the data.
+    pass_: Pass, protocol: Protocol, config: EvaluateConfig, strategies: Sequence[str] | None = None
+) -> PassQueries:
+    """Draw the negatives of a pass as the protocol defines them.
+
+    `strategies` replaces the kinds of negatives in `config`; candidates that came with the data are then left out.
     """
-    batch = rules.metric_batch(config.batch_size)
-    against: dict[str, Query] = {}
+    metric_batch = protocol.metric_batch(config.batch_size)
+    negatives: dict[str, Query] = {}
     for strategy in config.negatives if strategies is None else strategies:
-        progress(f"{each.name}: {strategy} negatives", 0, 0)
-        against[strategy] = draw_negatives(
+        step(f"{pass_.name}: {strategy} negatives")
+        negatives[strategy] = draw_negatives(
             strategy,  # type: ignore[arg-type]
-            each.events,
-            each.pool,
-            seed=each.seed,
-            last_observed=each.last_observed,
-            batch_size=batch,
+            pass_.events,
+            pass_.pool,
+            seed=pass_.seed,
+            last_observed=pass_.last_observed,
+            batch_size=metric_batch,
             order=config.order,
         )
-    ranked = each.candidates if strategies is None else None
-    if ranked is None and config.candidates and len(each.events):
-        ranked = candidates(each.events, each.pool, count=config.candidates, seed=each.seed)
-    meanwhile = each.meanwhile if config.known == "all" else each.events
-    return Drawn(each, meanwhile, against, batch, ranked)
+    ranked = pass_.candidates if strategies is None else None
+    if ranked is None and config.candidates and len(pass_.events):
+        ranked = candidates(pass_.events, pass_.pool, count=config.candidates, seed=pass_.seed)
+    stream = pass_.stream if config.known == "all" else pass_.events
+    return PassQueries(pass_, stream, negatives, metric_batch, ranked)
+
+
+def draw_if_possible(pass_: Pass, protocol: Protocol, config: EvaluateConfig) -> PassQueries | None:
+    """The queries of a pass; None if it has no events, or too few pairs to draw negatives from."""
+    try:
+        return draw(pass_, protocol, config) if len(pass_.events) else None
+    except NoNegativeError:
+        return None
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Probabilities of one pass: of what happened, of what did not, and of wrong targets."""
+    """Probabilities of one pass: of its events, of their negatives and of the ranked wrong targets."""
 
-    positive: Mapping[str, Tensor]  # by strategy [E] (equal unless the model differs by strategy)
+    positive: Mapping[str, Tensor]  # by strategy [E]; equal unless the model differs by strategy
     negative: Mapping[str, Tensor]  # by strategy [E]
-    ranked: Tensor | None  # [E, candidates] of the first strategy's model; -inf where there is no candidate
+    ranked: Tensor | None  # [E, candidates] by the model of the first strategy; -inf where there is no candidate
 
 
 @torch.no_grad()
 def score_pass(
     model: TemporalModel,
-    drawn: Drawn,
+    queries: PassQueries,
     past: Past,
-    rules: Protocol,
+    protocol: Protocol,
     batch_size: int,
-    progress: Progress = silent,
     head: str = "",
 ) -> Scores:
-    """Score a pass from the model's present state, observing its events as the protocol has them seen."""
-    events = drawn.events.events
+    """Score a pass from the current state of the model, which observes the events as the protocol defines."""
+    events = queries.pass_.events
     model.eval()
-    views = {strategy: model.for_negatives(strategy, rules.name) for strategy in drawn.against}
-    width = 0 if drawn.ranked is None else drawn.ranked.shape[1]
-    positive = {strategy: torch.empty(len(events)) for strategy in drawn.against}
-    negative = {strategy: torch.empty(len(events)) for strategy in drawn.against}
-    ranked = torch.empty(len(events), width) if width else None
-    flushes = rules.flushes(events, batch_size, exact=model.exact or model.stateless)
-    for flush, arrived in arriving(events, drawn.meanwhile if model.exact else events, flushes):
-        now = past.during(arrived)
+    views = {strategy: model.for_negatives(strategy, protocol.name) for strategy in queries.negatives}
+    positive = {strategy: torch.empty(len(events)) for strategy in queries.negatives}
+    negative = {strategy: torch.empty(len(events)) for strategy in queries.negatives}
+    targets = queries.ranked if queries.ranked is not None and queries.ranked.shape[1] else None
+    ranked = None if targets is None else torch.empty(targets.shape)
+    flushes = protocol.flushes(events, batch_size, exact=model.exact or model.stateless)
+    for flush, observed in arriving(events, queries.stream if model.exact else events, flushes):
+        now = past.during(observed)
         for start in range(flush.start, flush.stop, batch_size):
             rows = slice(start, min(start + batch_size, flush.stop))
             true = events[rows].query()
-            for view, strategies in _shared(views):
-                queries = [true, *(drawn.against[strategy][rows] for strategy in strategies)]
-                found = probability(view, Query.cat(*queries), now, head).view(len(queries), -1)
-                for strategy, wrong in zip(strategies, found[1:], strict=True):
-                    positive[strategy][rows], negative[strategy][rows] = found[0], wrong
-            if ranked is not None and drawn.ranked is not None:
-                # by the model whose scores of the true pairs they are ranked against
-                ranked[rows] = _one_against_many(next(iter(views.values())), true, drawn.ranked[rows], now, head)
-        model.observe(arrived.to(model.device), past)
-        progress(f"{drawn.events.name}: scoring", flush.stop, len(events))
+            for view, strategies in _strategies_by_model(views):
+                batch = [true, *(queries.negatives[strategy][rows] for strategy in strategies)]
+                scores = probability(view, Query.cat(*batch), now, head).view(len(batch), -1)
+                for strategy, of_negatives in zip(strategies, scores[1:], strict=True):
+                    positive[strategy][rows], negative[strategy][rows] = scores[0], of_negatives
+            if ranked is not None and targets is not None:
+                # by the model that also scored the true pairs they are ranked against
+                ranked[rows] = _score_candidates(next(iter(views.values())), true, targets[rows], now, head)
+        model.observe(observed.to(model.device), past)
+        step(f"{queries.pass_.name}: scoring", flush.stop, len(events))
     return Scores(positive, negative, ranked)
 
 
+def arriving(events: Events, stream: Events, flushes: Iterable[slice]) -> Iterator[tuple[slice, Events]]:
+    """Each piece of `events`, and what the state observes with it from the `stream` they belong to.
+
+    Observed are all events of the stream before the last timestamp of the piece. At that timestamp only the
+    events of the piece itself are observed.
+
+    >>> stream = Events.from_numpy([1, 2, 3, 4, 5], [9] * 5, [0.0, 1.0, 1.0, 1.0, 2.0])
+    >>> few = stream[as_tensor(np.array([2, 4]))]
+    >>> [observed.src.tolist() for _, observed in arriving(few, stream, [slice(0, 1), slice(1, 2)])]
+    [[1, 3], [2, 4, 5]]
+    """
+    order = np.argsort(stream.id.numpy(), kind="stable")
+    stream_row = order[np.searchsorted(stream.id.numpy(), events.id.numpy(), sorter=order)]  # [E]
+    unobserved, earlier_before = np.ones(len(stream), np.bool_), 0
+    for flush in flushes:
+        earlier = int(np.searchsorted(stream.time.numpy(), float(events.time[flush.stop - 1])))
+        in_flush = stream_row[flush]
+        missed = np.flatnonzero(unobserved[earlier_before:earlier]) + earlier_before
+        rows = np.union1d(missed, in_flush[unobserved[in_flush]])
+        unobserved[rows], earlier_before = False, earlier
+        yield flush, stream[as_tensor(rows)]
+
+
 def probability(model: TemporalModel, query: Query, past: Past, head: str = "") -> Tensor:
-    """float32 sigmoid of the logits: the published metrics rank these, ties and all."""
+    """Sigmoid of the logits in float32: the published metrics rank these values, including their ties.  # [Q]"""
     return torch.sigmoid(model.score(query.to(model.device), past, head).float()).cpu()
 
 
-def _shared(views: Mapping[str, TemporalModel]) -> list[tuple[TemporalModel, list[str]]]:
-    """Strategies that ask the same model are scored in one call, the true pairs once."""
+def _strategies_by_model(views: Mapping[str, TemporalModel]) -> list[tuple[TemporalModel, list[str]]]:
+    """Strategies with the same model are scored in one call, the true pairs once."""
     groups: dict[int, tuple[TemporalModel, list[str]]] = {}
     for strategy, view in views.items():
         groups.setdefault(id(view), (view, []))[1].append(strategy)
     return list(groups.values())
 
 
-def _one_against_many(model: TemporalModel, true: Query, wrong: Tensor, past: Past, head: str) -> Tensor:
-    there = wrong != NULL  # [B, candidates]
-    count = there.sum(dim=1)
-    query = Query(true.src.repeat_interleave(count), wrong[there], true.time.repeat_interleave(count))
-    found = torch.full(wrong.shape, -torch.inf)
+def _score_candidates(model: TemporalModel, true: Query, targets: Tensor, past: Past, head: str) -> Tensor:
+    """Scores of each source with every candidate target.  # [B], [B, candidates] -> [B, candidates]"""
+    valid = targets != NULL
+    count = valid.sum(dim=1)
+    query = Query(true.src.repeat_interleave(count), targets[valid], true.time.repeat_interleave(count))
+    scores = torch.full(targets.shape, -torch.inf)
     pieces = [slice(start, start + AT_ONCE) for start in range(0, len(query), AT_ONCE)]
     if pieces:
-        found[there] = torch.cat([probability(model, query[piece], past, head) for piece in pieces])
-    return found
+        scores[valid] = torch.cat([probability(model, query[piece], past, head) for piece in pieces])
+    return scores
 
 
-def measure(drawn: Drawn, scores: Scores) -> dict[str, Any]:
-    """AP and AUC in percent by strategy, as batch mean and over the whole split; ranking metrics if asked for."""
+def measure(queries: PassQueries, scores: Scores) -> dict[str, Any]:
+    """AP and AUC in percent by strategy, as batch mean and over the whole split; ranking metrics if requested."""
     results: dict[str, Any] = {}
-    for strategy in drawn.against:
+    for strategy in queries.negatives:
         positive, negative = scores.positive[strategy].numpy(), scores.negative[strategy].numpy()
-        ap, auc = metrics.batch_means(positive, negative, drawn.batch)
+        ap, auc = metrics.batch_means(positive, negative, queries.metric_batch)
         ap_split, auc_split = metrics.over_split(positive, negative)
-        named = {"ap": ap, "auc": auc, "ap_split": ap_split, "auc_split": auc_split}
-        results[strategy] = {name: round(100 * value, 4) for name, value in named.items()}
+        values = {"ap": ap, "auc": auc, "ap_split": ap_split, "auc_split": auc_split}
+        results[strategy] = {name: round(100 * value, 4) for name, value in values.items()}
     if scores.ranked is not None:
-        first = next(iter(drawn.against))
+        first = next(iter(queries.negatives))
         rank = metrics.ranks(scores.positive[first].numpy(), scores.ranked.numpy())
         results["ranking"] = {
             "candidates": scores.ranked.shape[1],
@@ -170,119 +199,100 @@ Results = dict[str, dict[str, Any]]
 def evaluate(
     model: TemporalModel,
     task: Task,
-    rules: Protocol,
+    protocol: Protocol,
     config: EvaluateConfig,
     trained: Snapshot | None = None,
     *,
     heads: Sequence[str] = ("",),
     parts: Sequence[str] = ("test",),
-    progress: Progress = silent,
 ) -> tuple[dict[str, Results], dict[str, str]]:
-    """Run the passes of these parts: metrics by head, part and setting; digests of the negatives.
+    """Run the passes of these parts: metrics by head, part and setting; digests of the negatives by pass.
 
-    `trained` is the state right after training, in which the model is left; a model whose state follows from
-    events alone needs none.
+    `trained` is the state right after training; a model whose state follows from events alone needs none. The
+    model is left in that state.
     """
-    found: dict[str, Results] = {head: {part: {} for part in parts} for head in heads}
+    results: dict[str, Results] = {head: {part: {} for part in parts} for head in heads}
     digests: dict[str, str] = {}
     past = task.full_past.to(model.device)
     for start in ("train", "val"):
-        begin = _Start(model, task, rules, config, trained, start, progress)
-        for each in task.passes.values():
-            if each.part not in parts or each.start != start:
+        start_state = _StartState(model, task, protocol, config, trained, start)
+        for pass_ in task.passes.values():
+            if pass_.part not in parts or pass_.start != start:
                 continue
-            drawn = _drawn(each, rules, config, progress)
-            digests |= {} if drawn is None else {each.name: drawn.digest}
+            queries = draw_if_possible(pass_, protocol, config)
+            digests |= {} if queries is None else {pass_.name: queries.digest}
             for head in heads:
-                found[head][each.part][each.setting] = {}
-                if drawn is not None:
-                    begin.take_up()
-                    scores = score_pass(model, drawn, past, rules, config.batch_size, progress, head)
-                    found[head][each.part][each.setting] = measure(drawn, scores)
-    to_end_of_training(model, task, rules, trained)
-    return found, digests
+                results[head][pass_.part][pass_.setting] = {}
+                if queries is not None:
+                    start_state.restore()
+                    scores = score_pass(model, queries, past, protocol, config.batch_size, head)
+                    results[head][pass_.part][pass_.setting] = measure(queries, scores)
+    to_end_of_training(model, task, protocol, trained)
+    return results, digests
 
 
 @dataclass
-class _Start:
-    """The state that the passes after training, or after validation, begin with."""
+class _StartState:
+    """The state from which the passes after training, or after validation, start."""
 
     model: TemporalModel
     task: Task
-    rules: Protocol
+    protocol: Protocol
     config: EvaluateConfig
     trained: Snapshot | None
     start: str
-    progress: Progress
     kept: Snapshot | None = None
 
-    def take_up(self) -> None:
-        """Bring the model into this state. It is made once and copied; a large one that events alone make is
-        made again every time, because two of them may not fit into memory."""
+    def restore(self) -> None:
+        """Put the model into this state. The state is built once and copied. A large one that follows from events
+        alone is rebuilt every time, because two copies may not fit into memory."""
         state = self.model.state
         if self.kept is not None:
             state.restore(self.kept)
             return
-        self._make()
+        self._build()
         if not self.model.state_from_events or state.nbytes() < COPIED_BYTES:
             self.kept = state.snapshot()
 
-    def _make(self) -> None:
-        if knows_all(self.model, self.config):
-            catch_up(self.model, self.task, self.rules, self.config, self.progress)
+    def _build(self) -> None:
+        if observes_all(self.model, self.config):
+            catch_up(self.model, self.task, self.protocol, self.config)
         else:
-            to_end_of_training(self.model, self.task, self.rules, self.trained)
+            to_end_of_training(self.model, self.task, self.protocol, self.trained)
         if self.start == "val":
             past = self.task.full_past.to(self.model.device)
-            observe_all(self.model, self.task.split.val, past, self.rules, self.config.batch_size, self.progress)
-
-
-def _drawn(each: Pass, rules: Protocol, config: EvaluateConfig, progress: Progress) -> Drawn | None:
-    """A pass's negatives; None if it has no events, or so few that no other pair is left to draw."""
-    try:
-        return draw(each, rules, config, progress=progress) if len(each.events) else None
-    except NoNegativeError:
-        return None
+            observe_all(self.model, self.task.split.val, past, self.protocol, self.config.batch_size)
 
 
 def to_end_of_training(
-    model: TemporalModel, task: Task, rules: Protocol, trained: Snapshot | None, batch_size: int = 200
+    model: TemporalModel, task: Task, protocol: Protocol, trained: Snapshot | None, batch_size: int = 200
 ) -> None:
-    """Put the model into the state right after training, as it was kept or by observing the training events."""
+    """Put the model into its state right after training: from a snapshot, or by observing the training events."""
     if trained is not None:
         model.state.restore(trained)
     else:
-        assert model.state_from_events, "a state that depends on weights has to be kept"
+        assert model.state_from_events, "a state that depends on weights needs a snapshot"
         model.state.reset()
-        observe_all(model, task.split.train, task.train_past.to(model.device), rules.lagging(), batch_size)
+        observe_all(model, task.split.train, task.train_past.to(model.device), protocol.lagging(), batch_size)
 
 
-def knows_all(model: TemporalModel, config: EvaluateConfig) -> bool:
-    """Whether the state takes in events of withheld nodes too, as neighbour look-ups do."""
+def observes_all(model: TemporalModel, config: EvaluateConfig) -> bool:
+    """Whether the state observes events of withheld nodes too, as neighbour look-ups do."""
     return model.exact and config.known == "all"
 
 
-def catch_up(
-    model: TemporalModel, task: Task, rules: Protocol, config: EvaluateConfig, progress: Progress = silent
-) -> None:
-    """Give an exact model the state of every event before validation: training withheld some nodes' events."""
-    if knows_all(model, config):
+def catch_up(model: TemporalModel, task: Task, protocol: Protocol, config: EvaluateConfig) -> None:
+    """Let an exact model observe every event before validation: training left out those of withheld nodes."""
+    if observes_all(model, config):
         model.eval()
         model.state.reset()
         before = task.split.full[: len(task.split.full) - len(task.split.val) - len(task.split.test)]
-        observe_all(model, before, task.full_past.to(model.device), rules, config.batch_size, progress)
+        observe_all(model, before, task.full_past.to(model.device), protocol, config.batch_size)
 
 
 @torch.no_grad()
-def observe_all(
-    model: TemporalModel,
-    events: Events,
-    past: Past,
-    rules: Protocol,
-    batch_size: int,
-    progress: Progress = silent,
-) -> None:
-    """Take in events in the pieces a pass over them would use."""
-    for flush in rules.flushes(events, batch_size, exact=model.exact or model.stateless):
+def observe_all(model: TemporalModel, events: Events, past: Past, protocol: Protocol, batch_size: int) -> None:
+    """Observe events in the same pieces as a pass over them."""
+    for flush in protocol.flushes(events, batch_size, exact=model.exact or model.stateless):
         model.observe(events[flush].to(model.device), past)
-        progress("observing", flush.stop, len(events))
+        step("observing", flush.stop, len(events))

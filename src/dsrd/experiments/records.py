@@ -1,4 +1,4 @@
-"""Files of records: one JSON object a line."""
+"""Result files: one record per line, as JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dsrd.train.record import Record
 
 
 def append(path: Path, record: Record) -> None:
-    """Add a record to a results file, unless it is there: a run that is asked for twice happened once."""
+    """Append a record to a results file unless the file already contains it."""
     line = json_text(record)
     if path.is_file() and line in path.read_text(encoding="utf-8").splitlines():
         return

@@ -1,4 +1,4 @@
-"""A model from a run's settings: freshly initialised, or from a checkpoint."""
+"""Builds the model of a run: freshly initialised, or for the weights of a checkpoint."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from torch import Tensor
 from dsrd.config import RunConfig
 from dsrd.data.dataset import Dataset
 from dsrd.errors import DsrdError
-from dsrd.evaluate.protocol import protocol
 from dsrd.events import Events
 from dsrd.models import GraphSpec, TemporalModel, create, settings
 
 
 def build(run: RunConfig, dataset: Dataset, train: Events) -> TemporalModel:
-    """The run's model, initialised from its seed and calibrated on the training events."""
+    """The model of a run, initialised from its seed and calibrated on the training events."""
     graph = GraphSpec(
         num_nodes=dataset.num_nodes,
         node_dim=dataset.node_dim,
         edge_dim=dataset.edge_dim,
-        whole_moments=protocol(run.protocol).strict,
+        whole_moments=run.protocol_rules.strict,
     )
     model = build_for(run, graph)
     model.calibrate(train)
@@ -31,7 +30,7 @@ def build(run: RunConfig, dataset: Dataset, train: Events) -> TemporalModel:
 
 
 def build_for(run: RunConfig, graph: GraphSpec) -> TemporalModel:
-    """The run's model for a graph of these sizes; not calibrated: a checkpoint holds what was measured."""
+    """The model of a run for a graph of these sizes. Not calibrated: a checkpoint holds the measured values."""
     config = settings(run.model, run.dataset, run.preset, run.model_args)
     torch.manual_seed(run.seed)
     try:
@@ -50,16 +49,17 @@ def placed(model: TemporalModel, run: RunConfig) -> TemporalModel:
 
 
 def load_weights(model: TemporalModel, weights: Mapping[str, Tensor], path: Path | None) -> None:
+    """Load weights into a model; an error names the file they came from."""
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:
-        what = str(error).splitlines()[-1].strip()
-        raise DsrdError(f"{path}: does not fit the model's settings ({what}); train again") from error
+        detail = str(error).splitlines()[-1].strip()
+        raise DsrdError(f"{path}: does not fit the model's settings ({detail}); train again") from error
 
 
 @contextmanager
 def checkpoint_faults(path: Path) -> Iterator[None]:
-    """Turn whatever a checkpoint lacks into an error that names it."""
+    """Turn errors about missing or misshapen parts of a checkpoint into one that names the file."""
     try:
         yield
     except (KeyError, TypeError, ValueError, RuntimeError) as error:

@@ -1,4 +1,4 @@
-"""Checkpoints: named tensors and a JSON note in one safetensors file. Nothing in them can run."""
+"""Checkpoints: named tensors and a JSON note in one safetensors file. They contain no code."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ NOTE = "dsrd"  # the metadata key that holds the JSON
 
 
 def save(path: Path, groups: Mapping[str, Mapping[str, Tensor]], note: Mapping[str, Any]) -> None:
-    """Write groups of tensors; the file is whole or not there."""
+    """Write groups of tensors and a note. The file is written completely or not at all."""
     tensors: dict[str, Tensor] = {}
     written: set[int] = set()
     for group, members in groups.items():
         for name, value in members.items():
             tensor = value.detach().cpu().contiguous()
-            # The format takes neither views of something larger nor one tensor under two names.
+            # The format accepts neither views of a larger tensor nor one tensor under two names.
             shared = tensor.untyped_storage().nbytes() != tensor.nbytes or tensor.data_ptr() in written
             tensors[f"{group}/{name}"] = tensor.clone() if shared else tensor
             written.add(tensor.data_ptr())
@@ -35,7 +35,7 @@ def save(path: Path, groups: Mapping[str, Mapping[str, Tensor]], note: Mapping[s
 
 
 def load(path: Path, only: Sequence[str] | None = None) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
-    """Read what `save` wrote: (groups, note); of the groups `only` those named."""
+    """Read what `save` wrote: (groups, note). `only` names the groups to read; None: all."""
     groups: dict[str, dict[str, Tensor]] = {}
     with _opened(path) as file:
         for key in file.keys():  # noqa: SIM118 (not a mapping)
@@ -46,7 +46,7 @@ def load(path: Path, only: Sequence[str] | None = None) -> tuple[dict[str, dict[
 
 
 def note(path: Path) -> dict[str, Any]:
-    """The note alone; tensors stay on disk."""
+    """Read the note without the tensors."""
     with _opened(path) as file:
         return _note(file)
 
@@ -74,7 +74,7 @@ def _opened(path: Path) -> Iterator[Any]:
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The optimiser's memory as named tensors: `<parameter>.<quantity>`."""
+    """The state of an optimiser as named tensors: `<parameter>.<quantity>`."""
     return {
         f"{index}.{name}": value
         for index, quantities in optimizer.state_dict()["state"].items()
@@ -83,7 +83,7 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Take up what `optimizer_tensors` gave."""
+    """Load what `optimizer_tensors` returned."""
     content = optimizer.state_dict()
     content["state"] = {}
     for key, value in tensors.items():

@@ -1,18 +1,28 @@
-"""One epoch: the lines everything rests on."""
+"""The training loop: score a batch, take a gradient step, observe the batch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 
 import torch
+from torch import Tensor, nn
 
+from dsrd.config import RunConfig
 from dsrd.errors import DsrdError
-from dsrd.evaluate.protocol import Protocol, aligned
-from dsrd.evaluate.scoring import Progress, silent
 from dsrd.events import Events
 from dsrd.history.past import Past
 from dsrd.models import TemporalModel
 from dsrd.negatives.sampling import TrainingNegatives
+from dsrd.protocol import Protocol, aligned
+from dsrd.reporter import step
+from dsrd.train import checkpoint
+from dsrd.train.build import checkpoint_faults, load_weights
+
+Groups = dict[str, Mapping[str, Tensor]]
+WARM_UP = 0.1  # in early steps the moving average covers a tenth of the steps so far, whatever its memory
 
 
 def train_epoch(
@@ -21,51 +31,155 @@ def train_epoch(
     past: Past,
     negatives: TrainingNegatives,
     optimizer: torch.optim.Optimizer | None,
-    rules: Protocol,
+    protocol: Protocol,
     batch_size: int,
-    progress: Progress = silent,
-    stepped: Callable[[], None] = lambda: None,
-    fresh: bool = True,
+    after_step: Callable[[], None] = lambda: None,
+    reset: bool = True,
 ) -> float:
-    """Walk through training events, observing; the mean loss of a batch.
+    """Train on a stream of events once, observing them on the way. Returns the mean loss of a batch.
 
-    A model without parameters (no optimiser) only observes. `stepped` is called after every step. An epoch begins
-    with an empty state; if not `fresh`, the events follow on what the state holds. Neighbours that are chosen at
-    random are chosen anew for every batch: where thousands of events share a timestamp, one choice for all of them
-    would be a sign to know a node by, which no later batch bears out.
+    A model without parameters (no optimiser) only observes. `after_step` is called after every optimiser step.
+    An epoch starts from an empty state; without `reset`, it continues from the current one. Neighbours that are
+    sampled at random are sampled again for every batch. If thousands of events share a timestamp, a single sample
+    would be a mark to recognise a node by, and the mark would be gone in the next batch.
     """
-    if fresh:
+    if reset:
         model.state.reset()
     model.train()
     losses: list[float] = []
-    for flush in rules.flushes(events, batch_size, exact=True):
+    for flush in protocol.flushes(events, batch_size, exact=True):
         now = past.during(events[flush])
-        pieces = list(events[flush].batches(batch_size))
-        for number, batch in enumerate(pieces, start=1):
+        batches = list(events[flush].batches(batch_size))
+        for number, batch in enumerate(batches, start=1):
             if optimizer is not None:
                 optimizer.zero_grad()
                 loss = model.loss(batch, negatives, now.redrawn(len(losses)))
                 loss.backward()  # type: ignore[no-untyped-call]
                 losses.append(loss.item())
-            if number == len(pieces):
-                # with the weights that scored it: as published, the step comes after
+            if number == len(batches):
+                # with the weights that scored it: as published, the optimiser step comes after
                 model.observe(events[flush].to(model.device), past)
             if optimizer is not None:
                 optimizer.step()
-                stepped()
+                after_step()
         model.state.detach_()
-        progress("train", flush.stop, len(events))
+        step("train", flush.stop, len(events))
     return sum(losses) / max(len(losses), 1)
+
+
+class Learner:
+    """A model with its optimiser, its averaged weights and its negatives; trains one epoch per call."""
+
+    def __init__(self, run: RunConfig, model: TemporalModel, events: Events, past: Past) -> None:
+        self.run, self.model, self.events, self.past = run, model, events, past
+        weights = [p for p in model.parameters() if p.requires_grad]
+        self.optimizer = (
+            torch.optim.Adam(weights, lr=run.train.lr, weight_decay=run.train.weight_decay) if weights else None
+        )
+        self.average = MovingAverage(model, run.train.average)
+        self.negatives = TrainingNegatives(events, run.seed)
+
+    def epoch(self, number: int) -> float:
+        """Train on the events once, from an empty state, and return the mean loss. `number` counts from 0."""
+        past = self.past.redrawn(self.run.seed).redrawn(number).to(self.model.device)
+        loss = train_epoch(
+            self.model,
+            self.events,
+            past,
+            self.negatives,
+            self.optimizer,
+            self.run.protocol_rules,
+            self.run.train.batch_size,
+            self.average.update,
+        )
+        if not math.isfinite(loss):
+            raise DsrdError(
+                f"epoch {number + 1}: training diverged, the loss is {loss}; "
+                f"lower train.lr, which is {self.run.train.lr}"
+            )
+        return loss
+
+    def tensors(self) -> Groups:
+        """Everything needed to continue training."""
+        groups: Groups = {
+            "weights": self.model.state_dict(),
+            "rng": {"torch": torch.get_rng_state()},
+            "negatives": self.negatives.state(),
+        }
+        if self.optimizer:
+            groups["optimizer"] = checkpoint.optimizer_tensors(self.optimizer)
+            groups["average"] = self.average.state()
+        return groups
+
+    def restore(self, groups: Mapping[str, dict[str, Tensor]], path: Path) -> None:
+        """Continue from what `tensors` returned; errors name `path`."""
+        load_weights(self.model, groups.get("weights", {}), path)
+        with checkpoint_faults(path):
+            if self.optimizer:
+                checkpoint.restore_optimizer(self.optimizer, groups["optimizer"])
+                self.average.restore(groups["average"])
+            self.negatives.restore(groups["negatives"])
+            torch.set_rng_state(groups["rng"]["torch"])
+
+
+class MovingAverage:
+    """A moving average of a model's weights: smoother, and better on later events. `memory` 0 keeps none.
+
+    >>> layer = nn.Linear(1, 1, bias=False)
+    >>> average = MovingAverage(layer, memory=0.9)
+    >>> average.update()
+    >>> with average.in_place():
+    ...     pass  # validate, save
+    """
+
+    def __init__(self, model: nn.Module, memory: float) -> None:
+        self.model, self.memory, self.steps = model, memory, 0
+        self.weights = (
+            {name: weight.detach().clone() for name, weight in model.named_parameters()} if memory else {}
+        )
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Move towards the current weights; called after every optimiser step."""
+        self.steps += 1
+        memory = min(self.memory, 1 - 1 / (1 + WARM_UP * self.steps))
+        for name, weight in self.model.named_parameters() if self.memory else ():
+            self.weights[name].lerp_(weight, 1 - memory)
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Give the model the averaged weights inside the block, and its current ones back after it."""
+        current = {name: weight.detach().clone() for name, weight in self.model.named_parameters() if self.memory}
+        self._load(self.weights)
+        try:
+            yield
+        finally:
+            self._load(current)
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything needed to continue."""
+        return {**self.weights, "steps": torch.tensor(self.steps)}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Continue from a saved `state`."""
+        self.steps = int(state["steps"])
+        self.weights = {name: value.clone() for name, value in state.items() if name != "steps"}
+
+    @torch.no_grad()
+    def _load(self, weights: Mapping[str, Tensor]) -> None:
+        for name, weight in self.model.named_parameters():
+            if name in weights:
+                weight.copy_(weights[name])
 
 
 def backward_in_chunks(
     model: TemporalModel, batch: Events, negatives: TrainingNegatives, past: Past, size: int
 ) -> float:
-    """Loss and gradient of one batch of any length in the memory of `size` events; the batch is then observed.
+    """Loss and gradient of a batch of any length in the memory of `size` events; the batch is then observed.
 
-    A model that is exact in time answers alike from a state that has seen the earlier chunks and from one that
-    folds them in. So, given the same negatives, as many to each chunk as its share of the events, this is the loss
-    of the batch in one piece, and its gradient unless that runs through what the model writes into its state.
+    An exact model gives the same scores whether it has observed the earlier chunks or reads them from the past.
+    With the same negatives, spread over the chunks in proportion to their events, the result is the loss of the
+    whole batch. The gradient is the same too, unless it flows through what the model writes into its state.
     """
     if not (model.exact or model.stateless):
         raise DsrdError(

@@ -1,8 +1,12 @@
-"""One run, one record: a JSON object that says what was run, on what, and what came out."""
+"""The record of a run: a JSON object with the settings, the data, the metrics and the environment."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import math
+import statistics
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,14 +14,61 @@ import torch
 
 from dsrd import machine
 from dsrd.config import RunConfig, digest_of_json
+from dsrd.data.dataset import digest_of_tensors
+from dsrd.evaluate.ceiling import ceiling
+from dsrd.evaluate.scoring import evaluate
 from dsrd.evaluate.task import Task
-from dsrd.models import TemporalModel
+from dsrd.models import Snapshot, TemporalModel, rules
+from dsrd.reporter import stage
+from dsrd.train.build import build
+from dsrd.train.stopping import TrainingProgress
 
 Record = dict[str, Any]
+CURVE = ("loss", "val_ap", "val_auc")  # entries of the training log that the record keeps
+PARTS = ("val", "test")
+
+
+def evaluation_record(
+    run: RunConfig, task: Task, model: TemporalModel, trained: Snapshot | None, progress: TrainingProgress
+) -> Record:
+    """Evaluate a model with the head in `run.evaluate`, or with all its heads, and make the record.
+
+    `trained` is its state right after training; None for a model whose state follows from events alone.
+    """
+    head = run.evaluate.head
+    heads = (model.head_called(head),) if head else model.heads
+    start = time.perf_counter()
+    results, negatives = evaluate(model, task, run.protocol_rules, run.evaluate, trained, heads=heads, parts=PARTS)
+    timing = {
+        "evaluate_seconds": round(time.perf_counter() - start, 3),
+        **_training_times(progress, len(task.split.train)),
+    }
+    main, *others = ({"results": results[head]["test"], "validation": results[head]["val"]} for head in heads)
+    more: dict[str, Any] = {"head": heads[0], "validation": main["validation"]}
+    if progress.history:
+        more["curve"] = {key: [line[key] for line in progress.history] for key in CURVE}
+    if others:
+        more["heads"] = dict(zip(heads[1:], others, strict=True))
+    if model.num_parameters:
+        more["rules"] = {name: _rule_results(name, run, task) for name in rules()}
+    if task.dataset.law is not None:
+        more["ceiling"] = ceiling(task.dataset.law, task, run.protocol_rules, run.evaluate)
+    record = make_record(run, task, model, main["results"], negatives, timing, **more)
+    record["digests"]["weights"] = weights_digest(model.state_dict())
+    return record
+
+
+def _rule_results(name: str, run: RunConfig, task: Task) -> dict[str, Any]:
+    """Test and validation results of a rule that learns nothing, on the same passes."""
+    rule_run = replace(run, model=name, preset="published", model_args={}, evaluate=replace(run.evaluate, head=""))
+    model = build(rule_run, task.dataset, task.split.train)
+    with stage(name):
+        results, _ = evaluate(model, task, run.protocol_rules, rule_run.evaluate, parts=PARTS)
+    return {"results": results[""]["test"], "validation": results[""]["val"]}
 
 
 def identity(run: RunConfig, dataset: str) -> Record:
-    """What was run on what."""
+    """The entries that name a run: model, settings and data."""
     return {
         "dataset": dataset,
         "model": run.model,
@@ -55,4 +106,21 @@ def make_record(
         },
         "machine": {"threads": torch.get_num_threads(), "load": machine.load_average()},
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def weights_digest(weights: Mapping[str, Any]) -> str:
+    """A digest of a model's weights: equal weights, equal digest."""
+    return digest_of_tensors(*(weights[name] for name in sorted(weights)))
+
+
+def _training_times(progress: TrainingProgress, events: int) -> dict[str, Any]:
+    # A run killed before it logged its first epoch can be evaluated too; its times are unknown.
+    seconds = statistics.median([line["seconds"] for line in progress.history] or [math.nan])
+    return {
+        "seconds_per_epoch": round(seconds, 3),
+        "events_per_second": round(events / max(seconds, 1e-9), 1),
+        "epochs": progress.epoch,
+        "best_epoch": progress.best_epoch,
+        "train_seconds": round(sum(line["seconds_with_validation"] for line in progress.history), 3),
     }

@@ -1,6 +1,6 @@
-"""A run on disk: settings, weights, the events it knows, its state after training and its state now.
+"""A run on disk: settings, weights, events, the state after training and the state after all events.
 
-Nothing in the folder points outside: it can be moved, renamed and opened anywhere.
+The folder refers to nothing outside of itself: it can be moved, renamed and opened anywhere.
 """
 
 from __future__ import annotations
@@ -23,14 +23,12 @@ from dsrd.files import is_empty, leftovers, locked, write_json, write_text
 from dsrd.models import GraphSpec, Snapshot, TemporalModel
 from dsrd.train import checkpoint
 from dsrd.train.build import build_for, checkpoint_faults, load_weights, placed
-from dsrd.train.stopping import Progressed
-
-Record = dict[str, Any]
+from dsrd.train.stopping import TrainingProgress
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Where a run keeps itself; docs/run-folder.md says what each file holds."""
+    """The files of a run; docs/run-folder.md describes each of them."""
 
     path: Path
 
@@ -48,7 +46,7 @@ class RunFolder:
 
     @property
     def final(self) -> Path:
-        """Weights of a last training on all events, if there was one."""
+        """Weights of the final training on all events, if there was one."""
         return self.path / "final.safetensors"
 
     @property
@@ -57,7 +55,7 @@ class RunFolder:
 
     @property
     def now(self) -> Path:
-        """The state after all events the run knows."""
+        """The state after all events of the run."""
         return self.path / "now.safetensors"
 
     @property
@@ -66,21 +64,21 @@ class RunFolder:
 
     @contextmanager
     def claimed(self, run: RunConfig) -> Iterator[None]:
-        """Make the folder this run's own while the block lasts.
+        """Lock the folder for this run inside the block.
 
-        Refused: a folder of another run, one that holds something else, one another process is at work in.
+        Refused: a folder of another run, a folder with other files, and a folder that another process uses.
         """
         if self.path.is_file():
             raise DsrdError(f"{self.path}: is a file; choose another folder")
-        with self.held():
+        with self.locked():
             for file in leftovers(self.path):
                 file.unlink(missing_ok=True)
             self._claim(run)
             yield
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Keep other processes from writing into the folder while the block lasts."""
+    def locked(self) -> Iterator[None]:
+        """Lock the folder against other processes inside the block."""
         busy = f"{self.path}: another process is at work in this folder; wait for it or choose another folder"
         with locked(self.path, busy):
             yield
@@ -88,7 +86,7 @@ class RunFolder:
     def _claim(self, run: RunConfig) -> None:
         if self.settings.exists():
             if self.extended_by(run):
-                self.record.unlink(missing_ok=True)  # first: beside the new limits it would pass for their record
+                self.record.unlink(missing_ok=True)  # first: it is not the record of the new limits
                 write_json(self.settings, run.to_dict())
         elif not is_empty(self.path):
             raise DsrdError(f"{self.path}: is not empty and not a run; choose another folder")
@@ -96,9 +94,9 @@ class RunFolder:
             write_json(self.settings, run.to_dict())
 
     def extended_by(self, run: RunConfig) -> bool:
-        """Whether `run` is the one in here with a later end; one that differs in anything else is refused."""
-        stored = replace(self.config(), dataset=run.dataset)  # the data themselves are compared, not their name
-        longer = {name: getattr(run.train, name) for name in LIMITS if _reaches_further(name, run, stored)}
+        """Whether `run` is the run of this folder with higher limits; any other difference is an error."""
+        stored = replace(self.config(), dataset=run.dataset)  # the data are compared by content, not by name
+        longer = {name: getattr(run.train, name) for name in LIMITS if _is_raised(name, run, stored)}
         extended = replace(stored, train=replace(stored.train, **longer))
         difference = _difference(extended.to_dict(), run.to_dict())
         if difference:
@@ -119,17 +117,17 @@ class RunFolder:
         except (ValueError, TypeError, KeyError, AttributeError, DsrdError) as error:
             raise DsrdError(f"{self.settings}: damaged ({error}); train again into a new folder") from None
 
-    def progressed(self) -> Progressed:
-        """How far the run has come, by its last checkpoint."""
+    def progress(self) -> TrainingProgress:
+        """The epochs so far, from the last checkpoint."""
         file = self.last if self.last.exists() else self.best
         with checkpoint_faults(file):
-            return Progressed.of(checkpoint.note(file))
+            return TrainingProgress.of(checkpoint.note(file))
 
     def log(self, history: list[dict[str, Any]]) -> None:
         write_text(self.path / "log.jsonl", "".join(json.dumps(line) + "\n" for line in history))
 
-    def stored_record(self) -> Record | None:
-        """The record of a run that came to its end."""
+    def stored_record(self) -> dict[str, Any] | None:
+        """The record of a finished run, None before."""
         if not self.record.exists():
             return None
         try:
@@ -145,13 +143,13 @@ class RunFolder:
             return str(checkpoint.note(self.best)["data"])
 
     def build_model(self, path: Path, run: RunConfig) -> TemporalModel:
-        """The model of a checkpoint in this folder, without its weights."""
+        """The model of a checkpoint in this folder, without loading its weights."""
         with checkpoint_faults(path):
             graph = GraphSpec(**checkpoint.note(path)["graph"])
         return build_for(run, graph)
 
     def load_model(self, run: RunConfig, *, final: bool = False) -> TemporalModel:
-        """The model with its best weights, or with those of the training on all events; its state is empty."""
+        """The model with its best weights, or with those of the final training; its state is empty."""
         path = self.final if final else self.best
         groups, note = checkpoint.load(path, only=("weights",))
         _check_model(path, note, run.model)
@@ -159,14 +157,12 @@ class RunFolder:
         load_weights(model, groups.get("weights", {}), path)
         return placed(model, run)
 
-    # What the run knows of the stream.
-
     @property
     def has_history(self) -> bool:
         return is_dataset(self.path)
 
     def history(self) -> Dataset:
-        """The events the run knows, read into memory: the file may be replaced by a longer one."""
+        """The events of the run, read into memory because the file may be replaced by a longer one."""
         try:
             return read_dataset(self.path, mapped=False)
         except (OSError, ValueError, KeyError, TypeError) as error:  # Arrow's errors are among these
@@ -176,26 +172,28 @@ class RunFolder:
         write_dataset(dataset, self.path, compressed=True)
 
     def num_events(self) -> int:
-        """How many events the folder holds."""
+        """The number of events in the folder."""
         return held_extent(self.path)[0]
 
-    def bring_history_up_to(self, dataset: Dataset) -> None:
-        """Write events that go on after those in the folder; refused if the folder holds others by now."""
+    def extend_history(self, dataset: Dataset) -> None:
+        """Write a longer version of the events in the folder; an error if the folder has other events by now."""
         if self.has_history:
             events, nodes, digest = held_extent(self.path)
             if digest == dataset.digest:
                 return
             if events > len(dataset.events) or dataset.head(events, nodes).digest != digest:
-                raise DsrdError(f"{self.path}: has taken in other events meanwhile; open it again and go on there")
+                raise DsrdError(
+                    f"{self.path}: has observed other events meanwhile; open it again and continue there"
+                )
         self.write_history(dataset)
 
     def write_now(self, state: Snapshot, events: int, recent: Snapshot, after: Mapping[str, int]) -> None:
-        """Keep the state after so many events, and how surprising the latest ones were, by head."""
+        """Write the state after `events` events, and by head the surprise of the latest ones."""
         groups = {"state": state, "recent": recent}
         checkpoint.save(self.now, groups, {"events": events, "recent_after": dict(after)})
 
     def read_now(self) -> tuple[Snapshot | None, dict[str, tuple[Tensor, int]], int]:
-        """(state, surprises of the latest events by head, events in the state); none if it was never written."""
+        """(state, surprise of the latest events by head, events in the state); no state if never written."""
         if not self.now.exists():
             return None, {}, 0
         groups, note = checkpoint.load(self.now)
@@ -204,21 +202,21 @@ class RunFolder:
             return groups.get("state", {}), recent, int(note["events"])
 
 
-LIMITS = ("epochs", "patience", "minutes", "final")  # of train: a run given more of them trains on
+LIMITS = ("epochs", "patience", "minutes", "final")  # settings of train that may be raised to train longer
 
 
-def _reaches_further(limit: str, run: RunConfig, stored: RunConfig) -> bool:
-    """Whether a run may be given this limit instead of the one it has: 0, of minutes, is none."""
+def _is_raised(limit: str, run: RunConfig, stored: RunConfig) -> bool:
+    """Whether `run` has a higher limit than the stored run; 0 minutes mean no limit."""
     new, old = getattr(run.train, limit), getattr(stored.train, limit)
     if limit == "minutes":
         new, old = new or math.inf, old or math.inf
     return bool(new > old)
 
 
-def _difference(stored: Mapping[str, Any], mine: Mapping[str, Any], prefix: str = "") -> str:
+def _difference(stored: Mapping[str, Any], requested: Mapping[str, Any], prefix: str = "") -> str:
     """The first setting that differs, as `part.name`, and both values; empty if none does."""
-    for key in dict.fromkeys([*mine, *stored]):
-        old, new = stored.get(key), mine.get(key)
+    for key in dict.fromkeys([*requested, *stored]):
+        old, new = stored.get(key), requested.get(key)
         if isinstance(new, Mapping) and isinstance(old, Mapping):
             inner = _difference(old, new, f"{key.removesuffix('_args')}.")
             if inner:
@@ -229,7 +227,7 @@ def _difference(stored: Mapping[str, Any], mine: Mapping[str, Any], prefix: str 
 
 
 def check_note(path: Path, note: Mapping[str, Any], model: str, dataset: Dataset) -> None:
-    """Refuse a checkpoint that another model wrote, or that was trained on other data."""
+    """Refuse a checkpoint of another model or of other training data."""
     _check_model(path, note, model)
     with checkpoint_faults(path):
         check_data(path, note["data"], dataset)
@@ -237,13 +235,13 @@ def check_note(path: Path, note: Mapping[str, Any], model: str, dataset: Dataset
 
 def _check_model(path: Path, note: Mapping[str, Any], model: str) -> None:
     with checkpoint_faults(path):
-        wrote = note["model"]
-    if wrote != model:
-        raise DsrdError(f"{path}: holds a {wrote}, not a {model}; give the folder of a {model} run")
+        stored = note["model"]
+    if stored != model:
+        raise DsrdError(f"{path}: holds a {stored}, not a {model}; give the folder of a {model} run")
 
 
 def check_data(path: Path, digest: str, dataset: Dataset) -> None:
-    """Refuse what was trained on other data."""
+    """Refuse a run that was trained on other data."""
     if digest != dataset.digest:
         raise DsrdError(
             f"{path}: was trained on other data (digest {digest}) than '{dataset.name}' here "

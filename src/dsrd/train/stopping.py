@@ -1,4 +1,4 @@
-"""Early stopping: which epoch is the best so far, and when there have been enough."""
+"""Early stopping: which epoch is the best so far, and when to stop."""
 
 from __future__ import annotations
 
@@ -6,27 +6,31 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dsrd.config import TrainConfig
-
 
 @dataclass
-class Progressed:
-    """How far a run has come; saved with every checkpoint."""
+class TrainingProgress:
+    """The epochs so far and the best of them; saved with every checkpoint."""
 
-    epoch: int = 0  # epochs done
+    epoch: int = 0  # finished epochs
     best_epoch: int = 0
     best_ap: float = -1.0  # of the validation, percent
     best_auc: float = -1.0
-    waited: int = 0  # epochs since the best
+    waited: int = 0  # epochs since the best one
     history: list[dict[str, Any]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, note: Mapping[str, Any]) -> Progressed:
-        """What a checkpoint's note says; earlier versions also wrote whether the run was finished."""
+    def of(cls, note: Mapping[str, Any]) -> TrainingProgress:
+        """The progress in a checkpoint's note; earlier versions also stored whether the run was finished."""
         return cls(**{name: value for name, value in note["progressed"].items() if name != "finished"})
 
-    def judge(self, ap: float, auc: float, keep: str = "both") -> bool:
-        """As published, an epoch is better only if AP *and* AUC are at least as good as the kept ones."""
+    def finish_epoch(self, *, auc: float, ap: float | None = None, keep: str = "both") -> bool:
+        """Count an epoch and return whether it is the best so far.
+
+        As published, an epoch is better only if AP *and* AUC are at least as good as the kept ones; with `mean`,
+        if their mean is. Without an AP the AUC alone decides.
+        """
+        ap = auc if ap is None else ap
+        self.epoch += 1
         if keep == "mean":
             better = ap + auc >= self.best_ap + self.best_auc
         else:
@@ -37,8 +41,8 @@ class Progressed:
             self.waited += 1
         return better
 
-    def should_stop(self, train: TrainConfig) -> bool:
-        """Whether patience, minutes or epochs have run out."""
+    def should_stop(self, *, epochs: int, patience: int, minutes: float = 0.0) -> bool:
+        """Whether the epochs, the patience or the minutes (0: no limit) are used up."""
         spent = sum(entry["seconds_with_validation"] for entry in self.history)
-        late = train.minutes > 0 and spent >= 60 * train.minutes
-        return late or self.waited >= train.patience or self.epoch >= train.epochs
+        out_of_time = minutes > 0 and spent >= 60 * minutes
+        return out_of_time or self.waited >= patience or self.epoch >= epochs

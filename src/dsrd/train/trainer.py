@@ -1,127 +1,120 @@
-"""Epochs and early stopping; a killed run goes on from its folder as if nothing had happened."""
+"""Training with early stopping. A killed run continues from its folder and ends in the same weights."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from dsrd.config import EvaluateConfig, RunConfig
-from dsrd.evaluate.protocol import Protocol, protocol
-from dsrd.evaluate.scoring import Progress, catch_up, draw, measure, score_pass, silent, to_end_of_training
+from dsrd.evaluate.scoring import catch_up, draw, measure, score_pass, to_end_of_training
 from dsrd.evaluate.task import Task
-from dsrd.models import Snapshot
+from dsrd.models import Snapshot, TemporalModel
+from dsrd.reporter import current, stage
 from dsrd.train import checkpoint
 from dsrd.train.build import build, load_weights, placed
-from dsrd.train.learner import Learner
+from dsrd.train.loop import Learner
 from dsrd.train.run_folder import RunFolder, check_note
-from dsrd.train.stopping import Progressed
+from dsrd.train.stopping import TrainingProgress
 
 EpochCallback = Callable[[int, Mapping[str, float]], None]
-"""Told (epoch, metrics) after every epoch: loss, val_ap, val_auc, best_epoch, seconds."""
+"""Called with (epoch, metrics) after every epoch: loss, val_ap, val_auc, best_epoch, seconds."""
 
 
-class Fit:
-    """Training of one model; `folder=None` keeps everything in memory."""
+class Trainer:
+    """Trains one model; `folder=None` keeps everything in memory."""
 
     def __init__(
         self,
         run: RunConfig,
         task: Task,
         folder: RunFolder | None = None,
-        on_epoch: EpochCallback = lambda epoch, metrics: None,
+        callbacks: Sequence[EpochCallback] = (),
     ) -> None:
-        self.run, self.task, self.folder, self.on_epoch = run, task, folder, on_epoch
-        self.rules: Protocol = protocol(run.protocol)
-        begun = folder is not None and folder.last.exists()
-        self.model = (
-            placed(folder.build_model(folder.last, run), run)
-            if folder is not None and begun
-            else build(run, task.dataset, task.split.train)
-        )
+        self.run, self.task, self.folder, self.callbacks = run, task, folder, callbacks
+        self.protocol = run.protocol_rules
+        if folder is not None and folder.last.exists():
+            self.model = placed(folder.build_model(folder.last, run), run)
+        else:
+            self.model = build(run, task.dataset, task.split.train)
         self.learner = Learner(run, self.model, task.split.train, task.train_past)
         selection = EvaluateConfig(batch_size=run.evaluate.batch_size, order=run.evaluate.order)
-        self.validation = draw(task.passes["val"], self.rules, selection, strategies=("random",))
-        self.progressed = Progressed()
+        self.validation = draw(task.passes["val"], self.protocol, selection, strategies=("random",))
+        self.progress = TrainingProgress()
         self.best: tuple[dict[str, Tensor], Snapshot | None] | None = None
 
-    @property
-    def optimizer(self) -> torch.optim.Optimizer | None:
-        return self.learner.optimizer
-
-    def __call__(self, progress: Progress = silent) -> Progressed:
-        """Train to the end (or go on from the last checkpoint), then take up the best weights and their state."""
+    def train(self) -> TrainingProgress:
+        """Train to the end, or continue from the last checkpoint; then load the best weights and their state."""
         if self.folder is not None and self.folder.last.exists():
             self._resume(self.folder)
         while not self._finished():
-            self._epoch(progress)
+            with stage(f"epoch {self.progress.epoch + 1}/{self.run.train.epochs}"):
+                self._epoch()
         weights, state = self._best()
         load_weights(self.model, weights, self.folder.best if self.folder else None)
         if state is None:
-            to_end_of_training(self.model, self.task, self.rules, None)
+            to_end_of_training(self.model, self.task, self.protocol, None)
         else:
             self.model.state.adopt(state)
         self.best = None
-        return self.progressed
+        return self.progress
 
     def _finished(self) -> bool:
-        if self.optimizer is None:  # one pass shows all there is to observe
-            return self.progressed.epoch > 0
-        return self.progressed.should_stop(self.run.train)
+        if self.learner.optimizer is None:  # nothing to learn: one pass observes all events
+            return self.progress.epoch > 0
+        train = self.run.train
+        return self.progress.should_stop(epochs=train.epochs, patience=train.patience, minutes=train.minutes)
 
-    def _epoch(self, progress: Progress) -> None:
-        run, model, done = self.run, self.model, self.progressed
-        began = time.perf_counter()
-        label = f"epoch {done.epoch + 1}/{run.train.epochs}"
-        loss = self.learner.epoch(done.epoch, lambda what, at, total: progress(f"{label} {what}", at, total))
-        seconds = time.perf_counter() - began
+    def _epoch(self) -> None:
+        model, progress, start = self.model, self.progress, time.perf_counter()
+        loss = self.learner.epoch(progress.epoch)
+        seconds = time.perf_counter() - start
         trained = None if model.state_from_events else model.state.snapshot()
         with self.learner.average.in_place():
-            ap, auc = self._validate(lambda _, at, total: progress(f"{label} validation", at, total))
-            learned = model.learned()  # of the weights that were judged
-            model.state.reset()  # a state of many nodes is large: one less while the other is written
-            done.epoch += 1
-            if done.judge(ap, auc, run.train.keep):
+            ap, auc = self._validate()
+            learned = model.learned()  # of the weights that were validated
+            model.state.reset()  # the state of many nodes is large: free it before the other one is written
+            if progress.finish_epoch(ap=ap, auc=auc, keep=self.run.train.keep):
                 self._keep(trained)
         line: dict[str, Any] = {
-            "epoch": done.epoch,
+            "epoch": progress.epoch,
             "loss": loss,
             "val_ap": ap,
             "val_auc": auc,
             "seconds": seconds,
         }
         line |= {"learned": learned} if learned else {}
-        line["seconds_with_validation"] = time.perf_counter() - began
-        done.history.append(line)
+        line["seconds_with_validation"] = time.perf_counter() - start
+        progress.history.append(line)
         self._checkpoint()
         metrics = {name: line[name] for name in ("loss", "val_ap", "val_auc", "seconds")}
-        self.on_epoch(done.epoch, {**metrics, "best_epoch": done.best_epoch})
+        for callback in (current().epoch, *self.callbacks):
+            callback(progress.epoch, {**metrics, "best_epoch": progress.best_epoch})
 
-    def _validate(self, progress: Progress) -> tuple[float, float]:
-        """AP and AUC on the validation events, random negatives: what early stopping looks at.
+    def _validate(self) -> tuple[float, float]:
+        """AP and AUC on the validation events against random negatives, for early stopping.
 
-        Under `strict` a model that is not exact takes these events in batches that end between timestamps: it
-        lags, it does not leak, and an epoch does not take longer to judge than to train.
+        Under `strict` a model that is not exact observes these events in batches that end between timestamps. Its
+        state lags but does not leak, and validation takes no longer than training.
         """
         past = self.task.full_past.to(self.model.device)
-        size = self.run.evaluate.batch_size
-        catch_up(self.model, self.task, self.rules, self.run.evaluate)
-        scores = score_pass(self.model, self.validation, past, self.rules.lagging(), size, progress)
-        found = measure(self.validation, scores)["random"]
-        return found["ap"], found["auc"]
+        batch_size = self.run.evaluate.batch_size
+        catch_up(self.model, self.task, self.protocol, self.run.evaluate)
+        scores = score_pass(self.model, self.validation, past, self.protocol.lagging(), batch_size)
+        metrics = measure(self.validation, scores)["random"]
+        return metrics["ap"], metrics["auc"]
 
     def _keep(self, trained: Snapshot | None) -> None:
-        """Keep the weights, with the state that training left them; one that follows from events is made again."""
+        """Keep the weights and the state after training; a state that follows from events is rebuilt later."""
         weights = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
         if self.folder is None:
             self.best = (weights, trained)
             return
         if trained is None:
-            to_end_of_training(self.model, self.task, self.rules, None)
+            to_end_of_training(self.model, self.task, self.protocol, None)
         state = self.model.state.fields_now() if trained is None else trained
         checkpoint.save(self.folder.best, {"weights": weights, "state": state}, self._note())
         self.model.state.reset()
@@ -136,21 +129,58 @@ class Fit:
 
     def _note(self) -> dict[str, Any]:
         return {
-            "model": self.run.model,
-            "run": self.run.digest,
-            "data": self.task.dataset.digest,
+            **model_note(self.run, self.task, self.model),
             "events": len(self.task.dataset.events),
-            "graph": asdict(self.model.graph),
-            "progressed": asdict(self.progressed),
+            "progressed": asdict(self.progress),
         }
 
     def _checkpoint(self) -> None:
         if self.folder is not None:
             checkpoint.save(self.folder.last, self.learner.tensors(), self._note())
-            self.folder.log(self.progressed.history)
+            self.folder.log(self.progress.history)
 
     def _resume(self, folder: RunFolder) -> None:
         groups, note = checkpoint.load(folder.last)
         check_note(folder.last, note, self.run.model, self.task.dataset)
         self.learner.restore(groups, folder.last)
-        self.progressed = folder.progressed()
+        self.progress = folder.progress()
+
+
+def train_on_all_events(
+    run: RunConfig, task: Task, epochs: int, folder: RunFolder | None
+) -> tuple[TemporalModel, dict[str, Any]]:
+    """The last training before production: the same seed and settings on the whole stream, for `epochs` epochs.
+
+    There are no events left to validate on, so the weights after the last epoch are kept (their moving average, if
+    the run keeps one). With a folder, a killed run continues from its last epoch. Also returns the entries for the
+    record.
+    """
+    events, start = task.split.full, time.perf_counter()
+    model = build(run, task.dataset, events)
+    learner = Learner(run, model, events, task.full_past)
+    note = model_note(run, task, model)
+    done, losses = 0, list[float]()
+    if folder is not None and folder.final_last.exists():
+        groups, stored = checkpoint.load(folder.final_last)
+        check_note(folder.final_last, stored, run.model, task.dataset)
+        learner.restore(groups, folder.final_last)
+        done, losses = stored["epochs"], stored["losses"]
+    while done < epochs and learner.optimizer is not None:
+        with stage(f"final epoch {done + 1}/{epochs}"):
+            losses.append(learner.epoch(done))
+        done += 1
+        if folder is not None:
+            checkpoint.save(folder.final_last, learner.tensors(), {**note, "epochs": done, "losses": losses})
+    with learner.average.in_place():
+        weights = {name: value.detach().clone() for name, value in model.state_dict().items()}
+    load_weights(model, weights, None)
+    about = {"epochs": done, "events": len(events), "losses": losses}
+    if folder is not None:
+        checkpoint.save(folder.final, {"weights": weights}, {**note, **about})
+        folder.final_last.unlink(missing_ok=True)
+    return model, {**about, "seconds": round(time.perf_counter() - start, 3)}
+
+
+def model_note(run: RunConfig, task: Task, model: TemporalModel) -> dict[str, Any]:
+    """What every checkpoint says about its model."""
+    return {"model": run.model, "run": run.digest, "data": task.dataset.digest, "graph": asdict(model.graph)}

@@ -1,4 +1,4 @@
-"""Questions in a user's own words: names to ids, dates to times; names nobody knows are told apart."""
+"""Turns the names and dates of a user's question into node ids and times."""
 
 from __future__ import annotations
 
@@ -13,80 +13,82 @@ from dsrd.data import column_arrays
 from dsrd.data.growing import GrowingStream
 from dsrd.data.parse import Origin
 from dsrd.errors import DsrdError
-from dsrd.estimator.tables import Given
+from dsrd.estimator.tables import InputTable
 from dsrd.events import Query, as_tensor
 
 Ids = NDArray[np.int64]
 
 
-class Names:
-    """Ids of the nodes of a question. An unknown name is a new node without a past, the same one throughout."""
+class NodeIds:
+    """Ids of the nodes in a question. An unknown name gets the id of a new node without a history."""
 
     def __init__(self, stream: GrowingStream, strict: bool) -> None:
         self._stream, self._strict = stream, strict
-        self._new: dict[str, int] = {}
+        self._unknown: dict[str, int] = {}
 
-    def id(self, name: str, *, target: bool = False) -> tuple[int, bool]:
-        """(id, whether the stream knows it)"""
+    def find(self, name: str, *, target: bool = False) -> tuple[int, bool]:
+        """The id of a node, and whether the stream contains it."""
         if not name.strip():
-            raise DsrdError("a node without a name; name every node that is asked about")
+            raise DsrdError("a node without a name; give every node a name")
         node = self._stream.find(name, target=target)
         if node is not None:
             return node, True
         if self._strict:
             raise DsrdError(f"unknown node '{name}'{self._hint(name, target)}")
-        return self._new.setdefault(name, self._stream.num_nodes + len(self._new)), False
+        return self._unknown.setdefault(name, self._stream.num_nodes + len(self._unknown)), False
 
-    def note(self) -> list[str]:
-        """What to tell a person about names that nobody has seen."""
-        if not self._new:
+    def notes(self) -> list[str]:
+        """A note about the unknown names, if there were any."""
+        if not self._unknown:
             return []
-        first = next(iter(self._new))
-        more = f" and {len(self._new) - 1} more" if len(self._new) > 1 else ""
+        first = next(iter(self._unknown))
+        more = f" and {len(self._unknown) - 1} more" if len(self._unknown) > 1 else ""
         return [
             f"never seen before: '{first}'{more}{self._hint(first, False)}; scored as new nodes without a past"
         ]
 
     def _hint(self, name: str, target: bool) -> str:
-        near = self._stream.suggestions(name, target=target)
-        if near:
-            return f"; did you mean {' or '.join(repr(each) for each in near)}?"
+        similar = self._stream.suggestions(name, target=target)
+        if similar:
+            return f"; did you mean {' or '.join(repr(each) for each in similar)}?"
         if self._stream.numbered:
             return f"; the nodes of this stream are numbered from 1 to {self._stream.num_nodes - 1}"
         return f"; the stream has {self._stream.num_nodes - 1:,} nodes"
 
 
-def asked_pairs(given: Given, stream: GrowingStream, names: Names, at: float | None) -> tuple[Query, Any]:
-    """The pairs of a table as a query, and whether both ends of each are known.
+def query_of(
+    pairs: InputTable, stream: GrowingStream, nodes: NodeIds, at: float | None
+) -> tuple[Query, NDArray[np.bool_]]:
+    """The pairs of a table as a query, and whether the stream contains both ends of each.
 
-    Without a time in the table or given, the question is about the moment after the last event.
+    If neither the table nor `at` has a time, it is the first time after the last event.
     """
-    table, origin, columns = given.table, given.origin, stream.columns
+    table, origin, columns = pairs.table, pairs.origin, stream.columns
     for column in (columns.source, columns.target):
         if column not in table.column_names:
             listed = ", ".join(table.column_names)
             raise origin.error(f"there is no column '{column}'; it has {listed}: call it as in the stream")
     if columns.time in table.column_names and len(table):
         if at is not None:
-            raise origin.error(f"there is a column '{columns.time}' and a time besides; give one of them")
+            raise origin.error(f"there is a column '{columns.time}', and a time was passed too; give one of them")
         time = column_arrays.times(table[columns.time], "time", origin, columns.time_format)
     else:
         time = np.full(len(table), np.nextafter(stream.last_time, np.inf) if at is None else at)
-    src, known_src = _ids(table[columns.source], "source", origin, names)
-    dst, known_dst = _ids(table[columns.target], "target", origin, names)
+    src, known_src = _ids(table[columns.source], "source", origin, nodes)
+    dst, known_dst = _ids(table[columns.target], "target", origin, nodes)
     return Query(as_tensor(src), as_tensor(dst), as_tensor(time)), known_src & known_dst
 
 
-def _ids(column: Any, what: str, origin: Origin, names: Names) -> tuple[Ids, NDArray[np.bool_]]:
-    code, distinct = column_arrays.names(column, what, origin)
-    found = [names.id(str(name), target=what == "target") for name in distinct]
-    ids = np.array([node for node, _ in found], dtype=np.int64)
-    known = np.array([there for _, there in found], dtype=np.bool_)
+def _ids(column: Any, role: str, origin: Origin, nodes: NodeIds) -> tuple[Ids, NDArray[np.bool_]]:
+    code, distinct = column_arrays.names(column, role, origin)
+    entries = [nodes.find(str(name), target=role == "target") for name in distinct]
+    ids = np.array([node for node, _ in entries], dtype=np.int64)
+    known = np.array([is_known for _, is_known in entries], dtype=np.bool_)
     return ids[code], known[code]
 
 
-def moment(at: Any, stream: GrowingStream) -> float | None:
-    """A time as one writes it (number, text, date), read as the times of the stream are."""
+def time_of(at: Any, stream: GrowingStream) -> float | None:
+    """A number, text or date, read as the times of the stream are; None stays None."""
     if at is None:
         return None
     remedy = f"give a number, 0 or later, or a date ({column_arrays.ISO})"
@@ -98,7 +100,7 @@ def moment(at: Any, stream: GrowingStream) -> float | None:
 
 
 def as_names(nodes: Any) -> list[str]:
-    """One name or many, as text; numbers are names, too."""
+    """One name or many, as text; numbers are names too."""
     if isinstance(nodes, str | int | np.integer):
         return [str(nodes)]
     if not isinstance(nodes, Iterable):

@@ -29,6 +29,7 @@ LAYERS = (
     ("reporter",),
     ("trackers",),
     ("events",),
+    ("ranges",),
     ("protocol",),
     ("state",),
     ("config",),

@@ -5,47 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from math import inf
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from dsrd.errors import DsrdError, unknown
 from dsrd.protocol import Protocol, protocol_named
+from dsrd.ranges import AboveZero, Chance, Positive, Range, checked
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Negatives = Literal["random", "historical", "inductive"]
 C = TypeVar("C", bound="DataclassInstance")
-
-
-@dataclass(frozen=True)
-class Limit:
-    """A condition on the value of a setting, and what to do if it does not hold."""
-
-    holds: Callable[[Any], bool]
-    remedy: str
-
-
-ONE_OR_MORE = Limit(lambda value: value >= 1, "give 1 or more")
-ZERO_OR_MORE = Limit(lambda value: 0 <= value < inf, "give 0 or more")
-ABOVE_ZERO = Limit(lambda value: 0 < value < inf, "give a number above 0")
-
-
-def check(config: object, prefix: str, **limits: Limit) -> None:
-    """Refuse a setting whose value breaks its limit.
-
-    >>> check(TrainConfig(), "train.", epochs=Limit(lambda value: value < 10, "give less than 10"))
-    Traceback (most recent call last):
-    ...
-    dsrd.errors.DsrdError: train.epochs=100: give less than 10
-    """
-    for name, limit in limits.items():
-        value = getattr(config, name)
-        if not limit.holds(value):
-            text = ",".join(map(str, value)) if isinstance(value, tuple) else value
-            raise DsrdError(f"{prefix}{name}={text}: {limit.remedy}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,21 +41,19 @@ class DataConfig:
 class TrainConfig:
     """How a model learns. The defaults are the published protocol's."""
 
-    epochs: int = 100  # maximal number of passes over the training events
-    patience: int = 20  # stop after this many epochs without a better validation score
+    epochs: Positive = 100  # maximal number of passes over the training events
+    patience: Positive = 20  # stop after this many epochs without a better validation score
     keep: Literal["both", "mean"] = "both"  # best epoch: validation AP and AUC both improve, or their mean does
-    batch_size: int = 200  # events per optimizer step
-    lr: float = 1e-4  # learning rate of Adam
+    batch_size: Positive = 200  # events per optimizer step
+    lr: AboveZero = 1e-4  # learning rate of Adam
     weight_decay: float = 0.0  # weight decay of Adam
-    average: float = 0.0  # decay of a moving average of the weights, which is then validated and kept; 0: none
+    average: Chance = 0.0  # decay of a moving average of the weights, which is then validated and kept; 0: none
     minutes: float = 0.0  # stop after the epoch in which this many minutes have passed; 0: no limit
     device: str = "cpu"  # cpu, cuda, cuda:1, ...
     final: bool = False  # afterwards train again on all events, for as many epochs as the best one needed
 
     def __post_init__(self) -> None:
-        check(self, "train.", epochs=ONE_OR_MORE, patience=ONE_OR_MORE, batch_size=ONE_OR_MORE, lr=ABOVE_ZERO)
-        below_one = Limit(lambda value: 0 <= value < 1, "give 0 (no average) to below 1")
-        check(self, "train.", average=below_one, weight_decay=ZERO_OR_MORE, minutes=ZERO_OR_MORE)
+        checked(self, "train.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +65,7 @@ class EvaluateConfig:
     exact in time also observes every earlier event, unless `known` is `trained`.
     """
 
-    batch_size: int = 200  # events scored at once; the protocol dyglib averages metrics over these batches
+    batch_size: Positive = 200  # events scored at once; the protocol dyglib averages metrics over these batches
     negatives: tuple[Negatives, ...] = ("random", "historical", "inductive")  # kinds of negatives
     order: Literal["py37", "py38", "fast"] = (
         "py37"  # of drawing historical and inductive negatives; py37: as published
@@ -107,9 +77,13 @@ class EvaluateConfig:
     candidates: int = 0  # negatives that the true target is ranked among, for MRR and Hits@k; 0: no ranking
 
     def __post_init__(self) -> None:
-        ranking = Limit(lambda value: value >= 0, "give 0 (no ranking) or more")
-        kinds = Limit(lambda value: 0 < len(set(value)) == len(value), "name one kind or more, each once")
-        check(self, "evaluate.", batch_size=ONE_OR_MORE, candidates=ranking, negatives=kinds)
+        checked(self, "evaluate.")
+
+    def check(self) -> None:
+        """Every kind of negatives at most once, and at least one."""
+        if not 0 < len(set(self.negatives)) == len(self.negatives):
+            kinds = ",".join(self.negatives)
+            raise DsrdError(f"evaluate.negatives={kinds}: name one kind or more, each once")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +97,7 @@ class RunConfig:
     dataset: str
     model: str
     preset: str = "published"  # published: settings of the published rows; default; or one the model declares
-    seed: int = 0
+    seed: Annotated[int, Range(0, 2**32 - 1)] = 0
     protocol: str = "dyglib"  # dyglib or strict
     model_args: Mapping[str, Any] = field(default_factory=dict)
     data: DataConfig = DataConfig()
@@ -131,7 +105,7 @@ class RunConfig:
     evaluate: EvaluateConfig = EvaluateConfig()
 
     def __post_init__(self) -> None:
-        check(self, "", seed=Limit(lambda value: 0 <= value < 2**32, f"give 0 to {2**32 - 1}"))
+        checked(self, "")
         protocol_named(self.protocol)
 
     @property

@@ -13,7 +13,7 @@ import pytest
 from dsrd.errors import DsrdError
 from dsrd.models import GraphSpec, ModelCard, create, model_class, names, published, settings
 from dsrd.models.card import PUBLISHED, read_published
-from dsrd.models.ranges import AboveZero, Chance, Positive, Share, checked
+from dsrd.ranges import AboveZero, Chance, Positive, Share, checked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,29 +38,29 @@ class Config:
         ("layers", 0, "give 1 or more"),
         ("rate", 0.0, "give a number above 0"),
         ("rate", math.inf, "give a number above 0"),
-        ("window", 1.5, "give 0 or more, at most 1"),
-        ("window", -0.5, "give 0 or more, at most 1"),
-        ("dropout", 1.0, "give 0 or more, below 1"),
-        ("dropout", math.nan, "give 0 or more, below 1"),
+        ("window", 1.5, "give 0 to 1"),
+        ("window", -0.5, "give 0 to 1"),
+        ("dropout", 1.0, "give 0 to below 1"),
+        ("dropout", math.nan, "give 0 to below 1"),
         ("dim", -1, "give 0 or more"),
         ("pace", math.inf, "give 0 or more"),
     ],
 )
 def test_a_number_outside_its_range_is_refused(name: str, value: float, remedy: str) -> None:
     with pytest.raises(DsrdError) as refusal:
-        checked(Config(**{name: value}))
+        checked(Config(**{name: value}), "model.")
     assert str(refusal.value) == f"model.{name}={value}: {remedy}"
 
 
 @pytest.mark.parametrize("changes", [{}, {"window": 0.0}, {"window": 1.0}, {"dropout": 0.0}, {"dim": 0}])
 def test_the_ends_of_a_range_are_allowed(changes: dict[str, float]) -> None:
     config = Config(**changes)
-    assert checked(config) is config
+    assert checked(config, "model.") is config
 
 
 def test_a_rule_about_several_settings_is_checked() -> None:
     with pytest.raises(DsrdError, match="dim=13: give another"):
-        checked(Config(dim=13))
+        checked(Config(dim=13), "model.")
 
 
 @pytest.mark.parametrize("name", names())

@@ -24,10 +24,10 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from dsrd.classify.embedder import NodeEmbedder
 from dsrd.classify.task import NodeTask
-from dsrd.config import ABOVE_ZERO, ONE_OR_MORE, Limit, check
 from dsrd.errors import DsrdError
 from dsrd.evaluate.metrics import roc_auc
 from dsrd.models import Snapshot
+from dsrd.ranges import AboveZero, Chance, Positive, checked
 from dsrd.reporter import step
 from dsrd.train.stopping import TrainingProgress
 
@@ -39,19 +39,20 @@ class HeadConfig:
     """The published head and how it is trained."""
 
     hidden: tuple[int, int] = (80, 10)  # widths of its two hidden layers
-    dropout: float = 0.1
-    lr: float = 1e-4  # learning rate of Adam
-    batch_size: int = 200  # questions per step
-    epochs: int = 100  # maximum
-    patience: int = 20  # stop after this many epochs without a better validation
+    dropout: Chance = 0.1
+    lr: AboveZero = 1e-4  # learning rate of Adam
+    batch_size: Positive = 200  # questions per step
+    epochs: Positive = 100  # maximum
+    patience: Positive = 20  # stop after this many epochs without a better validation
 
     def __post_init__(self) -> None:
-        two_widths = Limit(
-            lambda value: len(value) == 2 and min(value) >= 1, "give two widths of 1 or more, as 80,10"
-        )
-        below_one = Limit(lambda value: 0 <= value < 1, "give 0 to below 1")
-        check(self, "head.", batch_size=ONE_OR_MORE, epochs=ONE_OR_MORE, patience=ONE_OR_MORE)
-        check(self, "head.", hidden=two_widths, lr=ABOVE_ZERO, dropout=below_one)
+        checked(self, "head.")
+
+    def check(self) -> None:
+        """Two hidden layers of some width."""
+        if len(self.hidden) != 2 or min(self.hidden) < 1:
+            widths = ",".join(map(str, self.hidden))
+            raise DsrdError(f"head.hidden={widths}: give two widths of 1 or more, as 80,10")
 
 
 class NodeHead(nn.Module):

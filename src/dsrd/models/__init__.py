@@ -18,7 +18,7 @@ from dsrd.config import COMMON_PRESETS, PARTS, RunConfig, overridden
 from dsrd.errors import DsrdError, unknown
 from dsrd.models.base import GraphSpec, NodeEncoder, TemporalModel
 from dsrd.models.card import ModelCard, Preset, read_published
-from dsrd.models.ranges import checked
+from dsrd.ranges import checked
 from dsrd.state import Snapshot, State
 
 __all__ = [
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 __path__.extend(filter(None, os.environ.get("DSRD_MODELS", "").split(os.pathsep)))
-_NOT_MODELS = ("base", "card", "ranges")
+_NOT_MODELS = ("base", "card")
 DEFAULT = "dsrd"
 """The model trained when none is named."""
 DEMO = ("edgebank", "dsrd")
@@ -100,7 +100,7 @@ def settings(name: str, dataset: str, preset: str, given: Mapping[str, Any]) -> 
 
 def _config(name: str, given: Mapping[str, Any]) -> Any:
     """The model's Config with some settings replaced, every number checked."""
-    return checked(overridden(model_class(name).Config(), given, prefix="model."))
+    return checked(overridden(model_class(name).Config(), given, prefix="model."), "model.")
 
 
 def _declared(name: str, preset: str) -> Preset | None:
@@ -162,4 +162,4 @@ def create(name: str, graph: GraphSpec, config: Any = None) -> TemporalModel:
     0
     """
     cls = model_class(name)
-    return cls(checked(cls.Config() if config is None else config), graph)
+    return cls(checked(cls.Config() if config is None else config, "model."), graph)

@@ -32,7 +32,7 @@ from dsrd.history import pair_table
 from dsrd.history.past import Past
 from dsrd.models.base import GraphSpec, TemporalModel
 from dsrd.models.card import ModelCard
-from dsrd.models.ranges import Share
+from dsrd.ranges import Share
 
 Variant = Literal["auto", "unlimited", "fixed_window", "repeat_window", "threshold"]
 MET, NOT_MET = 10.0, -10.0  # logits

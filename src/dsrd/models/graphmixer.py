@@ -31,10 +31,10 @@ from torch import Tensor, nn
 from dsrd.history.past import Past, Sampling
 from dsrd.models.base import GraphSpec, NodeEncoder
 from dsrd.models.card import ModelCard
-from dsrd.models.ranges import Chance
 from dsrd.nn.linear import BlockLinear
 from dsrd.nn.mixer import MixerBlock
 from dsrd.nn.time import CosineTime
+from dsrd.ranges import Chance
 
 
 @dataclass(frozen=True, kw_only=True)

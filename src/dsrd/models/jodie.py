@@ -34,10 +34,10 @@ from dsrd.events import Events, Query
 from dsrd.history.past import Past
 from dsrd.models.base import GraphSpec, TemporalModel
 from dsrd.models.card import ModelCard
-from dsrd.models.ranges import Chance
 from dsrd.nn.linear import Merge
 from dsrd.nn.memory import RNN, LastMessage, MessageMemory
 from dsrd.nn.time import CosineTime
+from dsrd.ranges import Chance
 
 SOURCE, TARGET = 0, 1
 

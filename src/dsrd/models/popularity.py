@@ -23,8 +23,8 @@ from dsrd.events import Events, Query
 from dsrd.history.past import Past
 from dsrd.models.base import GraphSpec, TemporalModel
 from dsrd.models.card import ModelCard
-from dsrd.models.ranges import AboveZero
 from dsrd.nn.time import span
+from dsrd.ranges import AboveZero
 
 NEVER = -20.0  # the logit of a target without a past
 LEAST = -1e8  # of log c: its asinh is above NEVER

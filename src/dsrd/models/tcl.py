@@ -39,11 +39,11 @@ from dsrd.events import Query
 from dsrd.history.past import Past, Sampling
 from dsrd.models.base import GraphSpec, PairEncoder
 from dsrd.models.card import ModelCard
-from dsrd.models.ranges import Chance, Positive
 from dsrd.nn.distinct import distinct
 from dsrd.nn.linear import BlockLinear
 from dsrd.nn.time import CosineTime
 from dsrd.nn.transformer import Layout, PostNormBlock, spans
+from dsrd.ranges import Chance, Positive
 
 
 @dataclass(frozen=True, kw_only=True)

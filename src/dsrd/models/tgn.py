@@ -30,9 +30,9 @@ from dsrd.events import Events
 from dsrd.history.past import Past, Sampling
 from dsrd.models.base import GraphSpec, NodeEncoder
 from dsrd.models.card import ModelCard
-from dsrd.models.ranges import Chance, Positive
 from dsrd.nn.memory import GRU, LastMessage, MemoryAttention, MessageMemory
 from dsrd.nn.time import CosineTime
+from dsrd.ranges import Chance, Positive
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,10 +45,10 @@ from dsrd.models.card import ModelCard
 from dsrd.models.cawn.branches import published_branches
 from dsrd.models.cawn.walk_lstm import Input, WalkLSTM
 from dsrd.models.cawn.walks import Hits, Sides, Walks, grouped, sides_of
-from dsrd.models.ranges import Chance, Positive
 from dsrd.nn.distinct import distinct
 from dsrd.nn.time import CosineTime
 from dsrd.nn.transformer import Layout, PostNormBlock
+from dsrd.ranges import Chance, Positive
 
 
 @dataclass(frozen=True, kw_only=True)

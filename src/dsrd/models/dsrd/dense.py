@@ -43,8 +43,8 @@ from dsrd.models.base import GraphSpec
 from dsrd.models.dsrd.retention import Block, Body, Decays, cosine, squashed
 from dsrd.models.dsrd.settings import DSRDConfig
 from dsrd.models.dsrd.steps import Rows, Steps, gathered, independent, retained
-from dsrd.models.ranges import at_least
 from dsrd.nn.distinct import distinct
+from dsrd.ranges import at_least
 from dsrd.state import State
 
 AT_ONCE = 500  # events observed in one sweep: bounds the memory that a long stream takes

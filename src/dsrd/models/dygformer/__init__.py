@@ -39,11 +39,11 @@ from dsrd.models.base import GraphSpec, PairEncoder
 from dsrd.models.card import ModelCard
 from dsrd.models.dygformer.block import PreNormBlock
 from dsrd.models.dygformer.cooccurrence import SequencePairs, appearances
-from dsrd.models.ranges import Chance, Positive
 from dsrd.nn.distinct import distinct
 from dsrd.nn.linear import BlockLinear
 from dsrd.nn.time import CosineTime
 from dsrd.nn.transformer import Layout, spans
+from dsrd.ranges import Chance, Positive
 
 CHANNELS = 4  # node, edge, time, shared partners
 

@@ -59,11 +59,11 @@ from dsrd.models.nat.caches import (
     writes,
 )
 from dsrd.models.nat.dropped_sum import dropped_sum
-from dsrd.models.ranges import Chance, Positive, Share
 from dsrd.nn.dropout import Dropout
 from dsrd.nn.linear import BlockLinear, Merge
 from dsrd.nn.memory import GRU, LastMessage, last_messages
 from dsrd.nn.time import CosineTime
+from dsrd.ranges import Chance, Positive, Share
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,11 +51,11 @@ from dsrd.models.card import ModelCard
 from dsrd.models.pint import walk_counts
 from dsrd.models.pint.faded_sum import NeighborTerms, faded_sum
 from dsrd.models.pint.walk_counts import WalkTable
-from dsrd.models.ranges import Positive
 from dsrd.nn.distinct import distinct
 from dsrd.nn.linear import BlockLinear
 from dsrd.nn.memory import GRU, LastMessage, MessageMemory
 from dsrd.nn.time import CosineTime
+from dsrd.ranges import Positive
 
 WALK_FIELDS = ("walk_start", "walk_length", "walk_room", "walk_node", "walk_count", "walk_used")
 """The fields of the state that make up a `WalkTable`, in its order."""

@@ -41,11 +41,11 @@ from dsrd.events import Events, Neighbors, Query, as_tensor
 from dsrd.history.past import Past, Sampling
 from dsrd.models.base import GraphSpec, TemporalModel, with_null_partner
 from dsrd.models.card import ModelCard
-from dsrd.models.ranges import Chance, Positive
 from dsrd.models.tpnet import projections
 from dsrd.nn.linear import BlockLinear, Merge
 from dsrd.nn.mixer import MixerBlock
 from dsrd.nn.time import CosineTime
+from dsrd.ranges import Chance, Positive
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,11 +1,12 @@
-"""Which values the settings of a model may have: a range is part of a setting's type, and one function checks it.
+"""Which values settings may have: a range is part of a setting's type, and one function checks it.
 
     layers: Positive = 2    # 1, 2, ...
     window: Share = 0.15    # 0 to 1
     dropout: Chance = 0.1   # 0 to 1, without 1
     dim: int = 172          # any other number is finite and not negative
 
-A rule about several settings together is a method `check` of the model's `Config`, which raises a `DsrdError`.
+Any other rule, about several settings together or about something that is no number, is a method `check` of the
+dataclass, which raises a `DsrdError`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Range:
     """Finite numbers from `least` to `most`, without the ends in `excluded`.
 
     >>> 0.5 in Range(0, 1), str(Range(0, 1, excluded=(1,)))
-    (True, '0 or more, below 1')
+    (True, '0 to below 1')
     """
 
     least: float = 0
@@ -38,9 +39,10 @@ class Range:
         return self.least <= value <= self.most and value not in self.excluded
 
     def __str__(self) -> str:
-        low = f"a number above {self.least}" if self.least in self.excluded else f"{self.least} or more"
-        high = f", below {self.most}" if self.most in self.excluded else f", at most {self.most}"
-        return low if self.most == math.inf else low + high
+        low = f"a number above {self.least}" if self.least in self.excluded else f"{self.least}"
+        if self.most == math.inf:
+            return low if self.least in self.excluded else f"{low} or more"
+        return f"{low} to {'below ' if self.most in self.excluded else ''}{self.most}"
 
 
 Positive = Annotated[int, Range(1)]
@@ -49,24 +51,28 @@ Share = Annotated[float, Range(0, 1)]
 Chance = Annotated[float, Range(0, 1, excluded=(1,))]
 
 
-def checked(config: C) -> C:
-    """The same settings, if every number lies in its range and the rules hold; an error otherwise."""
+def checked(config: C, prefix: str) -> C:
+    """The same settings, if every number lies in its range and the rules hold; an error otherwise.
+
+    `prefix` stands before the names of settings in errors: `train.`, `model.`, ...
+    """
     types = get_type_hints(type(config), include_extras=True)
     for setting in fields(config):
         marks = getattr(types[setting.name], "__metadata__", ())
-        _check(config, setting.name, next((mark for mark in marks if isinstance(mark, Range)), Range()))
+        allowed = next((mark for mark in marks if isinstance(mark, Range)), Range())
+        _check(config, prefix + setting.name, allowed)
     if hasattr(config, "check"):
         config.check()
     return config
 
 
 def at_least(config: object, **least: int) -> None:
-    """Refuse settings below these bounds, where a bound depends on another setting."""
+    """Refuse settings of a model below these bounds, where a bound depends on another setting."""
     for name, bound in least.items():
-        _check(config, name, Range(bound))
+        _check(config, f"model.{name}", Range(bound))
 
 
-def _check(config: object, name: str, allowed: Range) -> None:
-    value: Any = getattr(config, name)
+def _check(config: object, key: str, allowed: Range) -> None:
+    value: Any = getattr(config, key.rpartition(".")[2])
     if isinstance(value, int | float) and value not in allowed:
-        raise DsrdError(f"model.{name}={value}: give {allowed}")
+        raise DsrdError(f"{key}={value}: give {allowed}")

@@ -139,7 +139,7 @@ def test_a_setting_nobody_knows(setting: str, said: str):
         ("evaluate.negatives=random,random", "each once"),
         ("evaluate.negatives=", "name one kind or more"),
         ("evaluate.order=py39", "did you mean 'py3"),
-        ("model.dim=-4", "model.dim=-4: give 0 or more"),
+        ("model.dim=-4", "model.dim=-4: give 1 or more"),
         ("model.neighbors=-1", "model.neighbors=-1: give 0 or more"),
         ("model.dropout=nan", "model.dropout=nan: give 0 or more"),
         ("model.dropout=-0.5", "model.dropout=-0.5: give 0 or more"),

@@ -1,6 +1,6 @@
-"""The containers everything speaks in: `Events`, `Query`, `Neighbors`.
+"""The containers that all parts exchange: `Events`, `Query`, `Neighbors`.
 
-Node ids and event ids start at 1; 0 (`NULL`) is nobody and points at padding. Times are float64.
+Node ids and event ids start at 1; 0 (`NULL`) marks padding. Times are float64.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from torch import Tensor
 from dsrd.errors import DsrdError
 
 NULL = 0
-"""The node and the event that do not exist; padding points at them."""
+"""The id of no node and of no event: padding."""
 
 
 def as_tensor(array: NDArray[Any]) -> Tensor:
-    """A tensor over the array's own memory, also when that memory is a read-only map of a file."""
+    """A tensor that shares the array's memory, also if that memory is a read-only map of a file."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(np.ascontiguousarray(array))
@@ -39,7 +39,7 @@ class EventArrays(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """ "Does `src` meet `dst` at `time`?" Holds no label and no event id, so none can leak."""
+    """Pairs to score: does `src` meet `dst` at `time`? Without labels and event ids, so neither can leak."""
 
     src: Tensor  # [Q] int64
     dst: Tensor  # [Q] int64
@@ -56,7 +56,7 @@ class Query:
 
     @staticmethod
     def cat(*queries: Query) -> Query:
-        """One query after the other, to be scored in one call."""
+        """Concatenate queries, to score them in one call."""
         return Query(
             torch.cat([q.src for q in queries]),
             torch.cat([q.dst for q in queries]),
@@ -66,7 +66,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """Interactions sorted by time, never changed; slices share memory.
+    """Events sorted by time. Immutable; slices share memory.
 
     >>> events = Events.from_numpy([1, 2, 1], [2, 3, 3], [0.0, 1.5, 4.0])
     >>> len(events), events.num_nodes
@@ -88,12 +88,12 @@ class Events:
 
     @property
     def num_nodes(self) -> int:
-        """Rows a table indexed by node needs: the largest id + 1, counting nobody (0)."""
+        """The number of rows that a table indexed by node id needs: the largest id + 1."""
         return int(max(self.src.max(), self.dst.max())) + 1 if len(self) else 1
 
     @classmethod
     def from_numpy(cls, src: Any, dst: Any, time: Any, id: Any = None) -> Events:
-        """Check and wrap arrays (no copy where types already fit). `id` defaults to 1..E."""
+        """Check and wrap arrays, without a copy if they have the right types. `id` defaults to 1 .. E."""
         src_, dst_ = (np.asarray(a, dtype=np.int64) for a in (src, dst))
         time_ = np.asarray(time, dtype=np.float64)
         id_ = np.arange(1, len(src_) + 1) if id is None else np.asarray(id, dtype=np.int64)
@@ -109,17 +109,17 @@ class Events:
 
     @staticmethod
     def cat(*pieces: Events) -> Events:
-        """Pieces that follow each other in time, as one."""
+        """Concatenate pieces that follow each other in time."""
         columns = zip(*((piece.src, piece.dst, piece.time, piece.id) for piece in pieces), strict=True)
         return Events(*(torch.cat(column) for column in columns))
 
     def batches(self, size: int) -> Iterator[Events]:
-        """Chronological pieces of `size` events; the last may be shorter."""
+        """Consecutive pieces of `size` events; the last may be shorter."""
         for start in range(0, len(self), size):
             yield self[start : start + size]
 
     def query(self) -> Query:
-        """What a model is asked about these events: endpoints and time, nothing else."""
+        """The query for these events: endpoints and time, nothing else."""
         return Query(self.src, self.dst, self.time)
 
 
@@ -147,10 +147,10 @@ def _check(src: NDArray[Any], dst: NDArray[Any], time: NDArray[Any], id: NDArray
 
 @dataclass(frozen=True, slots=True)
 class Neighbors:
-    """Past interactions of each queried node, oldest first, padding at the front."""
+    """Past events of each queried node, oldest first, padding at the front."""
 
-    node: Tensor  # [Q, k] int64: the other endpoint, NULL where there is none
+    node: Tensor  # [Q, k] int64: the other endpoint, NULL in padding
     event: Tensor  # [Q, k] int64
     time: Tensor  # [Q, k] float64
     outgoing: Tensor  # [Q, k] bool: the queried node was the source
-    mask: Tensor  # [Q, k] bool: there is an interaction
+    mask: Tensor  # [Q, k] bool: False in padding

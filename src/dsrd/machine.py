@@ -1,4 +1,4 @@
-"""What a figure was measured on: versions, memory, load."""
+"""Facts about this machine and process, kept beside measured figures: versions, memory, load."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 
 def versions() -> dict[str, str]:
-    """What the figures were made with."""
+    """Versions of Python and of the packages that results depend on."""
     return {
         "python": platform.python_version(),
         **{name: version(name) for name in ("dsrd", "torch", "numpy", "numba")},
@@ -16,10 +16,10 @@ def versions() -> dict[str, str]:
 
 
 def peak_rss_mb() -> float:
-    """The most memory this process has held, in megabytes."""
+    """The largest resident memory of this process so far, in megabytes."""
     try:
         import resource
-    except ImportError:  # Windows, where psutil tells the peak instead
+    except ImportError:  # Windows has no `resource`; psutil knows the peak there
         import psutil
 
         return round(float(psutil.Process().memory_info().peak_wset) / (1 << 20), 1)
@@ -28,7 +28,7 @@ def peak_rss_mb() -> float:
 
 
 def load_average() -> float:
-    """How busy the machine is: timings beside a high load mean little. On Windows 0 for the first seconds."""
+    """The load average of the last minute: timings under a high load mean little. On Windows 0 at first."""
     import psutil
 
     return round(float(psutil.getloadavg()[0]), 2)

@@ -1,4 +1,13 @@
-"""`State`: the named tensors that events change. Weights are learned; state is what happened."""
+"""`State`: the named tensors that events change. Weights are learned from data; state is a summary of past events.
+
+The contract between a model, its state and the rest of the library:
+
+* A model declares every tensor that `observe` changes, once, with a function that makes its initial value.
+* Only `observe` writes. `score` and mode switches such as `eval()` never do.
+* Reset, snapshot, restore and growth are written here, for all fields. So no model can forget one of them.
+* State is not in `state_dict()`, and no optimizer changes it.
+* Row 0 of a per-node field belongs to no node and keeps its initial value. Unseen nodes read it.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +23,16 @@ Snapshot = dict[str, Tensor]
 
 
 class State(nn.Module):
-    """Tensors by name, with one way to reset, save, restore and grow them all, so that none is forgotten.
+    """Tensors by name, with one way to reset, save, restore and grow them all.
 
-    A field declared `per_node` has one row per node id, made when it or a larger id is first written; a node
-    without a row yet reads row 0, which nobody ever writes. Rows double, and near the end come to `num_nodes`:
-    how many there are depends on the largest id so far, not on how the events came.
+    A field declared `per_node` has one row per node id. Rows are added when a larger id is first written, and a
+    node without a row reads row 0. The number of rows doubles, but does not exceed `num_nodes` while that is
+    enough. It depends only on the largest id so far, not on the order or the batches of the events.
 
     >>> state = State(num_nodes=3)
     >>> state.declare("count", lambda rows: torch.zeros(rows), per_node=True)
     >>> before = state.snapshot()
-    >>> rows = state.rows_for(torch.tensor([7]))  # first: it may replace the tensors by larger ones
+    >>> rows = state.rows_for(torch.tensor([7]))  # before reading fields: it may replace them by larger ones
     >>> state["count"][rows] += 1
     >>> state["count"][state.known(torch.tensor([7, 99]))].tolist()
     [1.0, 0.0]
@@ -34,7 +43,7 @@ class State(nn.Module):
 
     def __init__(self, num_nodes: int) -> None:
         super().__init__()
-        self._num_nodes = max(num_nodes, 1)  # as far as is known
+        self._num_nodes = max(num_nodes, 1)  # expected; more may come
         self._rows = 1
         self._init: dict[str, Callable[[int], Tensor]] = {}
         self._per_node: set[str] = set()
@@ -43,9 +52,9 @@ class State(nn.Module):
     def declare(
         self, name: str, init: Callable[[int], Tensor], per_node: bool = False, compiled: bool = False
     ) -> None:
-        """Add a field; `init(rows)` makes its tensor at rest (`rows` matters to per-node fields only).
+        """Add a field; `init(rows)` makes its initial tensor (only per-node fields use `rows`).
 
-        A field that `compiled` loops work on stays in main memory, wherever the weights go.
+        A `compiled` field is read by compiled code and stays in main memory on whatever device the weights are.
         """
         self._init[name] = init
         if per_node:
@@ -63,48 +72,48 @@ class State(nn.Module):
         self._buffers[name] = value
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> State:
-        """`.to(device)`, `.double()` and the like: fields that compiled loops work on change their type alone."""
-        staying = {name: self[name].to(fn(self[name].new_empty(0)).dtype) for name in self._compiled}
+        """`.to(device)`, `.double()` and the like: compiled fields change their type, but not their device."""
+        converted = {name: self[name].to(fn(self[name].new_empty(0)).dtype) for name in self._compiled}
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self._buffers.update(staying)
+        self._buffers.update(converted)
         return self
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """Names of what is kept."""
+        """The names of all fields."""
         return tuple(self._init)
 
     def __len__(self) -> int:
         return len(self._init)
 
     def reset(self) -> None:
-        """Back to rest: every declared init runs again."""
+        """Give every field its initial value again."""
         self._rows = 1
         for name, init in self._init.items():
             self[name] = init(self._rows).to(self[name])
 
     def snapshot(self) -> Snapshot:
-        """Copies of all fields, detached from any gradient."""
+        """Copies of all fields, detached from the gradient."""
         return {name: self[name].detach().clone() for name in self._init}
 
     def fields_now(self) -> Snapshot:
-        """The fields themselves, to be read at once: they change with the state."""
+        """The fields themselves, detached; read them at once, because they change with the state."""
         return {name: self[name].detach() for name in self._init}
 
     def release(self) -> Snapshot:
-        """The fields themselves, not copies, detached from any gradient; the state is at rest afterwards."""
-        held = self.fields_now()
+        """Give the fields away without a copy, detached from the gradient; then reset the state."""
+        fields = self.fields_now()
         self.reset()
-        return held
+        return fields
 
     def restore(self, snapshot: Mapping[str, Tensor]) -> None:
-        """Take up a copy of a snapshot of a state with the same fields."""
+        """Copy a snapshot of a state with the same fields into this one."""
         self._checked(snapshot)
-        self.reset()  # first: a state of many nodes is large, and need not be there beside its successor
+        self.reset()  # frees memory first: with many nodes, the old and the new state may not fit together
         self.adopt({name: value.detach().clone() for name, value in snapshot.items()})
 
     def adopt(self, snapshot: Mapping[str, Tensor]) -> None:
-        """Take up a snapshot's tensors themselves: whoever gave them must not use them any more."""
+        """Use a snapshot's tensors as the fields, without a copy; the caller must not use them any more."""
         for name, value in self._checked(snapshot).items():
             self[name] = value.to(self[name].device)
         self._rows = max([1, *(len(self[name]) for name in self._per_node)])
@@ -124,30 +133,30 @@ class State(nn.Module):
         return snapshot
 
     def detach_(self) -> None:
-        """Cut the gradient's way into earlier batches."""
+        """Detach all fields: gradients do not flow into earlier batches."""
         for name in self._init:
             self[name] = self[name].detach()
 
     def known(self, node: Tensor) -> Tensor:
-        """Rows to read for these nodes; the row of nobody for those without one."""
+        """The rows to read for these nodes; row 0 for nodes without a row."""
         return torch.where(node < self._rows, node, NULL)
 
     def rows_for(self, node: Tensor) -> Tensor:
-        """Rows to write for these nodes, made first where missing."""
+        """The rows to write for these nodes; adds rows that are missing."""
         needed = int(node.max()) + 1 if node.numel() else 0
         if needed > self._rows:
             doubled = 1 << (needed - 1).bit_length()
-            # To the full size at once from half of it on: old and new rows are there together for a moment.
+            # From half of the expected size on, grow to all of it: a copy needs old and new rows in memory.
             self._grow(self._num_nodes if needed <= self._num_nodes < 2 * doubled else doubled)
         return node
 
     def nbytes(self) -> int:
-        """Memory the state takes now."""
+        """Memory of all fields, in bytes."""
         return sum(self[name].numel() * self[name].element_size() for name in self._init)
 
     def _grow(self, rows: int) -> None:
         for name in self._per_node:
-            have, grown = self[name], self._init[name](rows).to(self[name])
-            grown[: len(have)] = have
-            self[name] = grown
+            old, larger = self[name], self._init[name](rows).to(self[name])
+            larger[: len(old)] = old
+            self[name] = larger
         self._rows = rows

@@ -1,4 +1,4 @@
-"""Figures of the audit: published collision shares and ceilings, and small streams counted by hand."""
+"""The audit: published shares of true negatives and ceilings, and small streams counted by hand."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def real_audit(real_data):
     [("USLegis", 29.8, 77.71, 85.23), ("enron", 5.3, 95.39, 97.35), ("CanParl", 6.6, 93.93, 96.73)],
 )
 def test_ceiling_of_random_negatives(name, true_share, ap, auc, real_audit):
-    found = real_audit(name)["negatives"]["transductive"]["random"]
-    assert round(100 * found["true_at_that_time"], 1) == true_share
-    assert round(found["ceiling_ap"], 2) == ap
-    assert round(found["ceiling_auc"], 2) == auc
+    figures = real_audit(name)["negatives"]["transductive"]["random"]
+    assert round(100 * figures["true_at_that_time"], 1) == true_share
+    assert round(figures["ceiling_ap"], 2) == ap
+    assert round(figures["ceiling_auc"], 2) == auc
 
 
 @pytest.mark.parametrize(
     ("name", "grouped"), [("USLegis", True), ("CanParl", True), ("enron", False), ("uci", False)]
 )
-def test_files_grouped_by_node(name, grouped, real_audit):
+def test_grouping_by_node_is_detected(name, grouped, real_audit):
     report = real_audit(name)
     assert report["grouping"]["grouped"] == grouped
     if grouped:
@@ -40,14 +40,14 @@ def test_files_grouped_by_node(name, grouped, real_audit):
     assert json.loads(json.dumps(report)) == report
 
 
-def test_historical_negatives_are_never_true_but_where_random_ones_fill_up(real_audit):
-    found = real_audit("uci")["negatives"]["transductive"]["historical"]
+def test_historical_negatives_are_never_true_unless_filled_up(real_audit):
+    figures = real_audit("uci")["negatives"]["transductive"]["historical"]
     shares = {"filled_up": 0.0, "true_at_that_time": 0.0, "equal_to_positive": 0.0}
-    assert found == shares | {"ceiling_ap": 100.0, "ceiling_auc": 100.0}
+    assert figures == shares | {"ceiling_ap": 100.0, "ceiling_auc": 100.0}
 
 
 def test_on_snapshots_most_negatives_of_new_nodes_are_random_pairs(real_audit):
-    """USLegis' test is one snapshot: no pair of new nodes, and none since validation, has happened before it."""
+    """The test of USLegis is one snapshot: no pair of new nodes occurs before it, and no pair since validation."""
     parliament, messages = real_audit("USLegis")["negatives"], real_audit("uci")["negatives"]
     assert parliament["transductive"]["random"]["filled_up"] is None
     assert parliament["transductive"]["historical"]["filled_up"] == 0
@@ -57,7 +57,7 @@ def test_on_snapshots_most_negatives_of_new_nodes_are_random_pairs(real_audit):
 
 
 def toy():
-    """Forty events at forty instants; the last six are the test."""
+    """Forty events at forty times; the last six are the test."""
     pairs = [(1, 6), (2, 7), (3, 8), (4, 9)] * 9 + [(1, 6), (2, 7), (1, 9), (2, 6)]
     src, dst = np.array(pairs).T
     return Events.from_numpy(src, dst, np.arange(40))
@@ -75,11 +75,11 @@ def test_shares_counted_by_hand():
     assert report["new_nodes"] == {"one_or_both": 0.0, "both": 0.0}
     assert report["seen_timestamp_share"] == 0.0
     assert report["grouping"] == {"grouped": False, "rows": 0, "observed": None, "expected": None}
-    assert list(report["negatives"]) == ["transductive"]  # no new nodes, no events to ask about
+    assert list(report["negatives"]) == ["transductive"]  # without new nodes there is no inductive pass
 
 
-def test_random_pairs_are_counted_where_candidates_run_out():
-    """Three pairs meet at one time; four at the next, one of them again: two that met are left to draw."""
+def test_random_pairs_that_fill_up_are_counted():
+    """Three pairs meet at time 0, four at time 1, one of them again: two earlier pairs can be drawn."""
     stream = Events.from_numpy([1, 2, 3, 1, 1, 4, 4], [5, 6, 7, 6, 5, 7, 5], [0, 0, 0, 1, 1, 1, 1])
     assert filled_up(stream[:3], stream, batch_size=2) == 1
     assert filled_up(stream[3:], stream, batch_size=2) == 0

@@ -1,4 +1,4 @@
-"""EdgeBank learns nothing: published numbers come out only if split, negatives, batches and means are right."""
+"""EdgeBank has no weights: it gives the published numbers only if split, negatives and metrics are right."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ PUBLISHED = {  # AP, AUC against random, historical, inductive negatives; transd
 def test_published_numbers(name: str, real_data: Callable[[str], Dataset]) -> None:
     model = LinkPredictor("edgebank").fit(real_data(name), progress=False)
     results = model.evaluate(progress=False)
-    found = results["transductive"]
-    ours = [found[kind][metric] for kind in ("random", "historical", "inductive") for metric in ("ap", "auc")]
+    figures = results["transductive"]
+    ours = [figures[kind][metric] for kind in ("random", "historical", "inductive") for metric in ("ap", "auc")]
     assert [round(value, 2) for value in ours] == list(PUBLISHED[name])
     assert (results.record["parameters"], results.record["protocol"]) == (0, "dyglib")
 
 
 def naive_bank(events: list[tuple[int, int, float]], variant: str) -> set[tuple[int, int]]:
-    """The bank, rebuilt from the whole history."""
+    """The pairs in the bank, from the whole history."""
     times = np.array([t for _, _, t in events])
     meetings: dict[tuple[int, int], list[float]] = defaultdict(list)
     for src, dst, t in events:
@@ -66,7 +66,7 @@ def test_every_variant_equals_its_naive_twin(variant: str, seed: int) -> None:
     every = Query(
         torch.arange(1, 12).repeat_interleave(450), torch.arange(1, 451).repeat(11), torch.zeros(4950).double()
     )
-    assert not (model.score(every, past) > 0).any()  # an empty bank knows nobody
+    assert not (model.score(every, past) > 0).any()  # an empty bank contains no pair
     for start in range(0, 3000, 500):
         model.observe(events[start : start + 500], past)
         history = list(zip(src.tolist(), dst.tolist(), time.tolist(), strict=True))[: start + 500]

@@ -1,4 +1,4 @@
-"""Evaluation negatives: the published streams bit for bit, the laws of the fast order, and what training draws."""
+"""Evaluation negatives: the published ones bit for bit, the rules of order `fast`, and training negatives."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dsrd.events import Events
 from dsrd.negatives.sampling import NoNegativeError, TrainingNegatives, candidates, draw_negatives
 
 GOLDEN = json.loads((Path(__file__).parent / "golden_negatives.json").read_text())
-"""Sizes and hashes found by a slow script of real Python sets; only figures, no data."""
+"""Sizes and hashes computed by a slow script with real Python sets; no data."""
 STREAMS = [(name, stream) for name, known in GOLDEN.items() for stream in known["neg_sha1"]]
 
 
@@ -27,7 +27,7 @@ def real_split(real_data):
 
 
 @pytest.mark.parametrize(("name", "stream"), STREAMS, ids=["-".join(each) for each in STREAMS])
-def test_published_streams(name, stream, real_split):
+def test_negatives_equal_the_published_ones(name, stream, real_split):
     parts = real_split(name)
     part, strategy, order = stream.split("/")
     events, pool, before, seed = {
@@ -73,25 +73,25 @@ def test_fast_draws_from_the_same_candidates_by_the_same_rules(strategy, instant
     )
     grid = {(a, b) for a in stream.src.tolist() for b in stream.dst.tolist()}
     for start, batch in zip(range(0, 100, size), events.batches(size), strict=True):
-        found = drawn[slice(start, start + size)]
-        found_pairs = list(zip(found.src.tolist(), found.dst.tolist(), strict=True))
+        query = drawn[slice(start, start + size)]
+        pairs = list(zip(query.src.tolist(), query.dst.tolist(), strict=True))
         first, last = batch.time[0], batch.time[-1]
         allowed = pairs_of(stream[stream.time <= first])
         allowed -= pairs_of(stream[(stream.time >= first) & (stream.time <= last)])
         if strategy == "inductive":
             allowed -= pairs_of(stream[stream.time <= last_observed])
         missing = max(0, len(batch) - len(allowed))
-        assert set(found_pairs[:missing]) <= grid - pairs_of(batch)
-        assert len(set(found_pairs[:missing])) == missing
-        assert set(found_pairs[missing:]) <= allowed
-        assert len(set(found_pairs[missing:])) == len(batch) - missing
+        assert set(pairs[:missing]) <= grid - pairs_of(batch)
+        assert len(set(pairs[:missing])) == missing
+        assert set(pairs[missing:]) <= allowed
+        assert len(set(pairs[missing:])) == len(batch) - missing
 
 
 @pytest.mark.parametrize("strategy", ["historical", "inductive"])
-def test_fast_is_uniform(strategy):
-    """Each pair comes as often as any other, in every place: over many seeds, within five standard deviations.
+def test_fast_negatives_are_uniform(strategy):
+    """Over many seeds, each pair is drawn equally often within five standard deviations, also in the first row.
 
-    Everything counts as observed, so inductive negatives are all random pairs.
+    All events count as observed, so all inductive negatives are random pairs.
     """
     stream = small_stream(count=200, nodes=6)
     events, repeats, size = stream[190:], 2000, 10
@@ -103,12 +103,12 @@ def test_fast_is_uniform(strategy):
     assert len(values) == expected_values
     share = size / expected_values
     assert np.abs(counts - repeats * share).max() < 5 * np.sqrt(repeats * share * (1 - share))
-    in_place = np.array([(each.src[0] * 100 + each.dst[0]).item() for each in drawn])
-    _, counts = np.unique(in_place, return_counts=True)
+    first_row = np.array([(each.src[0] * 100 + each.dst[0]).item() for each in drawn])
+    _, counts = np.unique(first_row, return_counts=True)
     assert np.abs(counts - repeats / expected_values).max() < 5 * np.sqrt(repeats / expected_values)
 
 
-def test_random_keeps_the_source_and_throws_a_draw_away():
+def test_random_negatives_keep_the_source_and_discard_one_draw():
     stream = small_stream()
     drawn = draw_negatives("random", stream[300:], stream, seed=5, batch_size=30, order="fast")
     rng = np.random.RandomState(5)
@@ -121,7 +121,7 @@ def test_random_keeps_the_source_and_throws_a_draw_away():
     assert torch.equal(drawn.src, stream.src[300:])
 
 
-def test_training_negatives_run_on_and_resume():
+def test_training_negatives_continue_over_epochs_and_resume():
     stream = small_stream()
     sampler, rng = TrainingNegatives(stream, seed=3), np.random.RandomState(3)
     targets = np.unique(stream.dst.numpy())
@@ -141,10 +141,10 @@ def test_training_negatives_run_on_and_resume():
 def test_candidates_are_uniform_over_the_wrong_targets():
     stream = small_stream(nodes=6)
     count = 6000
-    found = candidates(stream[:20], stream, count=count, seed=0)
-    assert found.shape == (20, count)
-    assert not (found == stream.dst[:20, None]).any()
-    for row in found:
+    wrong = candidates(stream[:20], stream, count=count, seed=0)
+    assert wrong.shape == (20, count)
+    assert not (wrong == stream.dst[:20, None]).any()
+    for row in wrong:
         _, counts = row.unique(return_counts=True)
         assert len(counts) == 5
         assert (counts - count / 5).abs().max() < 5 * np.sqrt(count / 5)
@@ -152,15 +152,15 @@ def test_candidates_are_uniform_over_the_wrong_targets():
 
 def test_candidates_for_a_target_the_pool_does_not_have():
     pool = Events.from_numpy([1, 1], [2, 3], [0, 1])
-    asked = Events.from_numpy([1, 1], [9, 3], [2, 3])
-    found = candidates(asked, pool, count=50, seed=0)
-    assert found[0].unique().tolist() == [2, 3]
-    assert found[1].unique().tolist() == [2]
+    events = Events.from_numpy([1, 1], [9, 3], [2, 3])
+    wrong = candidates(events, pool, count=50, seed=0)
+    assert wrong[0].unique().tolist() == [2, 3]
+    assert wrong[1].unique().tolist() == [2]
     with pytest.raises(DsrdError, match="one target only"):
         candidates(pool[:1], pool[:1], count=5, seed=0)
 
 
-def test_no_events_no_negatives():
+def test_no_events_give_no_negatives():
     stream = small_stream()
     for strategy in ("random", "historical", "inductive"):
         assert len(draw_negatives(strategy, stream[:0], stream[:0], seed=0, last_observed=0.0)) == 0
@@ -174,7 +174,7 @@ def test_no_events_no_negatives():
         ("inductive", {}, "need `last_observed`"),
     ],
 )
-def test_wrong_arguments(strategy, options, message):
+def test_wrong_arguments_are_refused(strategy, options, message):
     stream = small_stream()
     with pytest.raises(DsrdError, match=message):
         draw_negatives(strategy, stream, stream, seed=0, **options)

@@ -1,4 +1,4 @@
-"""Historical and inductive negatives against their literal twin: real Python sets, batch by batch."""
+"""Historical and inductive negatives against a slow twin with real Python sets, batch by batch."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dsrd.events import Events
 from dsrd.negatives.sampling import NoNegativeError, TrainingNegatives, draw_negatives
 
 
-def literal_negatives(strategy, events, pool, seed, last_observed, batch_size, python):
-    """The protocol as written; None when a batch holds every pair."""
+def slow_negatives(strategy, events, pool, seed, last_observed, batch_size, python):
+    """The published protocol on Python sets; None if a batch contains every pair."""
     src, dst, time, _ = pool.numpy()
     rng = np.random.RandomState(seed)
     grid = set(
@@ -28,18 +28,19 @@ def literal_negatives(strategy, events, pool, seed, last_observed, batch_size, p
         first, last = float(batch.time[0]), float(batch.time[-1])
         seen, present = between(time[0], first), between(first, last)
         if strategy == "historical":
-            known = list(seen - present)
+            candidates = list(seen - present)
         else:
-            known = list(seen - between(time[0], last_observed) - present)
-        missing = len(batch) - len(known)
+            candidates = list(seen - between(time[0], last_observed) - present)
+        missing = len(batch) - len(candidates)
         if missing > 0:
             others = list(grid - set(pairs(batch.src.numpy(), batch.dst.numpy(), python)))
             if not others:
                 return None
             chosen = rng.choice(len(others), size=missing, replace=len(others) < missing)
-            drawn += [others[position] for position in chosen] + known
+            drawn += [others[position] for position in chosen] + candidates
         else:
-            drawn += [known[position] for position in rng.choice(len(known), size=len(batch), replace=False)]
+            chosen = rng.choice(len(candidates), size=len(batch), replace=False)
+            drawn += [candidates[position] for position in chosen]
     return [tuple(pair) for pair in drawn]
 
 
@@ -49,46 +50,48 @@ def literal_negatives(strategy, events, pool, seed, last_observed, batch_size, p
     nodes=st.sampled_from([1, 2, 4, 9, 40]),
     instants=st.sampled_from([3, 20, 10**6]),
     begin=st.floats(0, 0.95),
-    own_pool=st.booleans(),
+    events_are_pool=st.booleans(),
     batch_size=st.sampled_from([1, 3, 10, 40]),
     strategy=st.sampled_from(["historical", "inductive"]),
     python=st.sampled_from(["py37", "py38"]),
     seed=st.integers(0, 1000),
 )
-def test_equals_the_literal_negatives(count, nodes, instants, begin, own_pool, batch_size, strategy, python, seed):
+def test_negatives_equal_the_slow_twin(
+    count, nodes, instants, begin, events_are_pool, batch_size, strategy, python, seed
+):
     rng = np.random.default_rng(seed)
     src, dst = rng.integers(1, nodes + 1, count), rng.integers(1, 2 * nodes + 1, count)
     stream = Events.from_numpy(src, dst, np.sort(rng.integers(0, instants, count)))
     events = stream[int(begin * count) :]
-    pool = events if own_pool else stream
+    pool = events if events_are_pool else stream
     last_observed = float(rng.choice(stream.time.numpy())) - rng.integers(0, 2)
     arguments = (strategy, events, pool)
-    expected = literal_negatives(*arguments, seed, last_observed, batch_size, python)
+    expected = slow_negatives(*arguments, seed, last_observed, batch_size, python)
     try:
-        found = draw_negatives(
+        query = draw_negatives(
             *arguments, seed=seed, last_observed=last_observed, batch_size=batch_size, order=python
         )
     except NoNegativeError:
         assert expected is None
         return
-    assert list(zip(found.src.tolist(), found.dst.tolist(), strict=True)) == expected
-    assert found.time.tolist() == events.time.tolist()
+    assert list(zip(query.src.tolist(), query.dst.tolist(), strict=True)) == expected
+    assert query.time.tolist() == events.time.tolist()
 
 
-def test_earlier_pairs_met_before_and_do_not_meet_now() -> None:
+def test_earlier_pairs_met_before_the_batch_and_not_during_it() -> None:
     rng = np.random.default_rng(0)
     events = Events.from_numpy(
         rng.integers(1, 9, 600), rng.integers(1, 9, 600), np.sort(rng.integers(0, 300, 600))
     )
     sampler = TrainingNegatives(events, seed=0)
-    assert len(sampler.earlier(events[:20], 50)) == 0  # nothing came before
+    assert len(sampler.earlier(events[:20], 50)) == 0  # there are no earlier pairs
     batch = events[400:420]
-    drawn = sampler.earlier(batch, 2000)
+    query = sampler.earlier(batch, 2000)
     first, last = float(batch.time[0]), float(batch.time[-1])
     pairs = list(zip(*(column.tolist() for column in events.numpy()[:3]), strict=True))
     before = {(src, dst) for src, dst, t in pairs if t < first}
     during = {(src, dst) for src, dst, t in pairs if first <= t <= last}
-    found = list(zip(drawn.src.tolist(), drawn.dst.tolist(), strict=True))
-    assert set(found) == before - during
-    assert set(drawn.time.tolist()) <= set(batch.time.tolist())
-    assert (drawn.time.diff() >= 0).all()
+    drawn_pairs = set(zip(query.src.tolist(), query.dst.tolist(), strict=True))
+    assert drawn_pairs == before - during
+    assert set(query.time.tolist()) <= set(batch.time.tolist())
+    assert (query.time.diff() >= 0).all()

@@ -1,4 +1,4 @@
-"""The emulated set against real ones."""
+"""`PairSet` against real Python sets."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ PYTHONS = ("py37", "py38")
 
 
 def distinct_pairs(rng, count, nodes):
-    """Up to `count` pairs of ids from 1 to `nodes`, in any order."""
+    """Up to `count` distinct pairs of ids from 1 to `nodes`, in random order."""
     codes = np.unique(rng.integers(0, nodes * nodes, count))
     rng.shuffle(codes)
     return codes // nodes + 1, codes % nodes + 1
 
 
 def check_differences(python, nodes, count, added, removals, seed):
-    """Add, then subtract set after set, left to right: equal orders after each step."""
+    """Add pairs, then subtract one set after another; the orders are equal after each step."""
     rng = np.random.default_rng(seed)
     src, dst = distinct_pairs(rng, count, nodes)
     real_pairs = pairs(src, dst, python)
     ids = rng.integers(0, len(src), added)
     emulated, real = PairSet(pair_hashes(src, dst, python)), set()
-    for some in np.array_split(ids, 3):
-        emulated.add(some)
-        real.update(real_pairs[id] for id in some)
+    for part in np.array_split(ids, 3):
+        emulated.add(part)
+        real.update(real_pairs[id] for id in part)
         assert [real_pairs[id] for id in emulated.order()] == list(real)
     assert [real_pairs[id] for id in emulated.copy().order()] == list(real.copy())
 
@@ -51,13 +51,13 @@ def check_differences(python, nodes, count, added, removals, seed):
     removals=st.lists(st.sampled_from([0.0, 0.02, 0.1, 0.3, 0.9, 1.0]), max_size=4),
     seed=st.integers(0, 10**6),
 )
-def test_small_sets(python, nodes, count, added, removals, seed):
+def test_small_sets_have_the_order_of_real_ones(python, nodes, count, added, removals, seed):
     check_differences(python, nodes, count, added, removals, seed)
 
 
 @pytest.mark.parametrize("python", PYTHONS)
 @pytest.mark.parametrize("removals", [(0.01, 0.01), (0.5, 0.01), (0.01, 0.5), (0.9, 0.9, 0.05)])
-def test_sets_above_the_size_where_growth_slows(python, removals):
+def test_large_sets_have_the_order_of_real_ones(python, removals):
     check_differences(python, nodes=1000, count=120_000, added=200_000, removals=removals, seed=5)
 
 

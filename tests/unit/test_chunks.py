@@ -1,4 +1,4 @@
-"""A batch worked through in chunks: the loss and gradient of one piece."""
+"""A batch trained in chunks has the loss and gradient of the whole batch."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from dsrd.train.loop import backward_in_chunks
 
 
 class FixedNegatives(TrainingNegatives):
-    """The same negative for an event whatever batch it comes in, some of nodes that nobody has met; an earlier
-    pair for every second event."""
+    """Negatives that depend on the event alone, not on its batch; some have unseen nodes."""
 
     def sample(self, batch: Events) -> Query:
         return Query(batch.src, 1 + (batch.id * 11) % 37, batch.time)
@@ -44,7 +43,7 @@ def test_chunks_give_the_loss_and_gradient_of_the_whole(moments: int, precision:
     batch, negatives = stream.events[200:280], FixedNegatives(stream.events, 0)
     if moments == 40:
         batch = Events(batch.src, batch.dst, torch.full_like(batch.time, float(batch.time[-1])), batch.id)
-    found = []
+    results = []
     for size in (4, len(batch)):
         model = model_of(stream, precision)
         model.observe(stream.events[:200], past)
@@ -55,15 +54,15 @@ def test_chunks_give_the_loss_and_gradient_of_the_whole(moments: int, precision:
             total = loss.item()
         else:
             total = backward_in_chunks(model, batch, negatives, past, size)
-        found.append((total, {n: p.grad for n, p in model.named_parameters()}, model.state.snapshot()))
-    (chunked, gradient, state), (whole, wanted, observed) = found
-    assert chunked == pytest.approx(whole, rel=1e-5)
-    for name, value in wanted.items():
+        results.append((total, {n: p.grad for n, p in model.named_parameters()}, model.state.snapshot()))
+    (chunked_loss, gradient, state), (whole_loss, whole_gradient, whole_state) = results
+    assert chunked_loss == pytest.approx(whole_loss, rel=1e-5)
+    for name, value in whole_gradient.items():
         assert torch.allclose(gradient[name], value, rtol=1e-4, atol=1e-6), name
-    assert all(torch.equal(state[name], observed[name]) for name in state)
+    assert all(torch.equal(state[name], whole_state[name]) for name in state)
 
 
-def test_a_model_that_lags_is_refused() -> None:
+def test_a_model_that_cannot_be_chunked_is_refused() -> None:
     stream = make_stream()
     model, past = build("tgn", stream), Past(stream.events, edge_x=stream.edge_x, node_x=stream.node_x)
     with pytest.raises(DsrdError, match="in one piece"):

@@ -1,7 +1,8 @@
+"""Metrics against scikit-learn, plain loops and values by hand."""
+
 from __future__ import annotations
 
 import math
-import time
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ def test_equal_to_sklearn_with_ties(count, levels, dtype, seed):
 
 @pytest.mark.parametrize("count", [1, 3, 199, 200, 201, 1000, 1013])
 @pytest.mark.parametrize("levels", [2, 10**9])
-def test_batch_means_are_the_plain_mean_of_a_loop(count, levels):
+def test_batch_means_equal_a_loop_over_batches(count, levels):
     rng = np.random.default_rng(count)
     positive, negative = (rng.integers(0, levels, (2, count)) / 7).astype(np.float32)
     each = []
@@ -48,7 +49,7 @@ def test_over_split_is_one_large_batch():
 
 
 @pytest.mark.parametrize("label", [[1, 1, 1], [0, 0, 0], []])
-def test_one_class_has_no_value(label):
+def test_metrics_of_one_class_are_nan(label):
     label = np.array(label)
     assert math.isnan(average_precision(label, np.arange(len(label)) / 2))
     assert math.isnan(roc_auc(label, np.arange(len(label)) / 2))
@@ -57,7 +58,7 @@ def test_one_class_has_no_value(label):
     assert math.isnan(hits(np.zeros(0), 10))
 
 
-def test_scores_that_are_not_numbers_never_look_good():
+def test_metrics_of_nan_scores_are_nan():
     positive, negative = np.array([np.nan, 0.5]), np.array([0.1, 0.2])
     assert all(math.isnan(value) for value in batch_means(positive, negative, 2))
     rank = ranks(positive, np.array([[0.1, 0.2], [0.1, np.nan]]))
@@ -66,19 +67,12 @@ def test_scores_that_are_not_numbers_never_look_good():
     assert math.isnan(hits(rank, 1))
 
 
-def test_ranks_are_the_mean_of_the_optimistic_and_the_pessimistic():
+def test_ranks_are_the_mean_of_best_and_worst_rank_among_ties():
     rng = np.random.default_rng(0)
     positive, negative = rng.integers(0, 5, 100) / 4, rng.integers(0, 5, (100, 20)) / 4
     rank = ranks(positive, negative)
-    for true, wrong, found in zip(positive, negative, rank, strict=True):
+    for true, wrong, middle in zip(positive, negative, rank, strict=True):
         optimistic, pessimistic = 1 + sum(wrong > true), 1 + sum(wrong >= true)
-        assert found == (optimistic + pessimistic) / 2
+        assert middle == (optimistic + pessimistic) / 2
     assert mrr(rank) == pytest.approx(np.mean(1 / rank))
     assert hits(rank, 10) == np.mean(rank <= 10)
-
-
-def test_a_hundred_thousand_scores_take_milliseconds():
-    positive, negative = np.random.default_rng(0).random((2, 100_000))
-    start = time.process_time()
-    batch_means(positive, negative, 200)
-    assert time.process_time() - start < 0.5

@@ -1,4 +1,4 @@
-"""What a benchmark measures besides models: wrong negatives, ceilings, order in the file, repetition."""
+"""What a benchmark measures besides models: false negatives, ceilings, row order in the file, repeated pairs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dsrd.negatives.pairs import Ids, PairIndex
 from dsrd.negatives.sampling import NoNegativeError, Order, Strategy, draw_negatives, filled_up
 
 GROUPED = 0.1
-"""Rows count as grouped by node when so much larger a share of neighbouring rows is alike than by chance."""
+"""Rows count as grouped by node if similar rows are neighbours more often, by this share, than after a shuffle."""
 
 
 def audit(
@@ -28,7 +28,7 @@ def audit(
     order: Order = "py37",
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> dict[str, Any]:
-    """Figures about the published test on a stream, as plain numbers: shares from 0 to 1, AP and AUC in percent.
+    """Figures about the published test on a stream: shares from 0 to 1, AP and AUC in percent.
 
     >>> stream = Events.from_numpy([1, 2, 3, 4, 5] * 8, [6, 7, 8, 9, 10] * 8, np.arange(40) // 4)
     >>> report = audit("toy", stream, batch_size=5)
@@ -59,11 +59,11 @@ def audit(
 
 
 class TrueEdges:
-    """Which directed pairs happened when.
+    """Which directed pairs occurred when.
 
     >>> truth = TrueEdges(Events.from_numpy([1, 2], [3, 3], [0.0, 5.0]))
-    >>> asked = Events.from_numpy([1, 1, 2], [3, 3, 3], [0.0, 5.0, 5.0]).query()
-    >>> truth.at(asked).tolist(), truth.before(asked).tolist()
+    >>> query = Events.from_numpy([1, 1, 2], [3, 3, 3], [0.0, 5.0, 5.0]).query()
+    >>> truth.at(query).tolist(), truth.before(query).tolist()
     ([True, False, True], [False, True, False])
     """
 
@@ -75,12 +75,12 @@ class TrueEdges:
         self._codes = self._code(self._index.ids, time)
 
     def at(self, query: Query) -> NDArray[np.bool_]:
-        """Whether the pair happens at the very time of the query (one of the stream's)."""
+        """Whether the pair occurs exactly at the time of the query, which must be a time of the stream."""
         ids = self._index.find(query.src.numpy(), query.dst.numpy())
         return (ids >= 0) & np.isin(self._code(ids, query.time.numpy()), self._codes)
 
     def before(self, query: Query) -> NDArray[np.bool_]:
-        """Whether the pair happened at any earlier time."""
+        """Whether the pair occurred at any earlier time."""
         ids = self._index.find(query.src.numpy(), query.dst.numpy())
         return (ids >= 0) & (self._first_time[ids] < query.time.numpy())
 
@@ -91,8 +91,11 @@ class TrueEdges:
 def _negatives(
     truth: TrueEdges, each: Pass, strategy: Strategy, batch_size: int, order: Order
 ) -> dict[str, float | None] | None:
-    """How many of a pass's negatives are not what they are called, how wrong they are, and the scores of an oracle
-    that knows exactly what is true at t."""
+    """Shares of a pass's negatives that are filled up at random, true or equal to the positive, and the ceiling.
+
+    The ceiling is the AP and AUC of an oracle that knows which pairs occur at the time of the query. None if no
+    negative exists.
+    """
     positive = each.events.query()
     try:
         negative = draw_negatives(
@@ -106,16 +109,16 @@ def _negatives(
         )
     except NoNegativeError:
         return None
-    true = truth.at(negative)
-    ap, auc = batch_means(truth.at(positive).astype(np.float32), true.astype(np.float32), batch_size)
+    is_true = truth.at(negative)
+    ap, auc = batch_means(truth.at(positive).astype(np.float32), is_true.astype(np.float32), batch_size)
     same = (negative.src == positive.src) & (negative.dst == positive.dst)
-    filled = None
+    random_share = None
     if strategy != "random":
-        known = each.last_observed if strategy == "inductive" else None
-        filled = filled_up(each.events, each.pool, last_observed=known, batch_size=batch_size)
+        after = each.last_observed if strategy == "inductive" else None
+        random_share = filled_up(each.events, each.pool, last_observed=after, batch_size=batch_size)
     return {
-        "filled_up": filled,
-        "true_at_that_time": float(true.mean()),
+        "filled_up": random_share,
+        "true_at_that_time": float(is_true.mean()),
         "equal_to_positive": float(same.double().mean()),
         "ceiling_ap": 100 * ap,
         "ceiling_auc": 100 * auc,
@@ -123,7 +126,7 @@ def _negatives(
 
 
 def seen_timestamp_share(events: Events, batch_size: int) -> float:
-    """Share of events scored after an earlier batch held events of the same timestamp.
+    """Share of events with a timestamp that also occurs in an earlier batch.
 
     >>> seen_timestamp_share(Events.from_numpy([1, 1, 1, 1], [2, 3, 4, 5], [0, 7, 7, 7]), batch_size=2)
     0.5
@@ -134,25 +137,26 @@ def seen_timestamp_share(events: Events, batch_size: int) -> float:
 
 
 def grouping(events: Events) -> dict[str, Any]:
-    """Whether rows of one timestamp are listed node by node, so that a row tells about the next one.
+    """Whether rows of one timestamp are sorted by node, so that a row gives away the next one.
 
-    `rows` counts the rows with the time of the row before, `observed` is the share of them that has the source or
-    the target in common with it, `expected` the same if the rows of each timestamp were shuffled.
+    `rows` counts the rows that have the time of the row before. `observed` is the share of these that also have
+    its source or its target, `expected` the same share if the rows of each timestamp were shuffled.
 
     >>> stream = Events.from_numpy([1, 1, 1, 2, 2, 2], [3, 4, 5, 6, 7, 8], [0] * 6)
     >>> grouping(stream)
     {'grouped': True, 'rows': 5, 'observed': 0.8, 'expected': 0.4}
     """
     src, dst, time, _ = events.numpy()
-    together = np.diff(time) == 0
-    if not together.any():
+    same_time = np.diff(time) == 0
+    if not same_time.any():
         return {"grouped": False, "rows": 0, "observed": None, "expected": None}
-    alike = (np.diff(src) == 0) | (np.diff(dst) == 0)
-    block = np.cumsum(np.append(False, ~together))  # [E] number of the timestamp
+    similar = (np.diff(src) == 0) | (np.diff(dst) == 0)
+    block = np.cumsum(np.append(False, ~same_time))  # [E] number of the timestamp
     # Rows with the same source and the same target are in both of the first two counts.
-    alike_by_chance = _neighbours(block, src) + _neighbours(block, dst) - _neighbours(block, PairIndex(events).ids)
-    rows = int(together.sum())
-    observed, expected = float(alike[together].mean()), alike_by_chance / rows
+    by_chance = _equal_neighbours(block, src) + _equal_neighbours(block, dst)
+    by_chance -= _equal_neighbours(block, PairIndex(events).ids)
+    rows = int(same_time.sum())
+    observed, expected = float(similar[same_time].mean()), by_chance / rows
     return {
         "grouped": observed - expected >= GROUPED,
         "rows": rows,
@@ -161,10 +165,10 @@ def grouping(events: Events) -> dict[str, Any]:
     }
 
 
-def _neighbours(block: Ids, key: Ids) -> float:
-    """Expected count of neighbouring rows with the same key, if the rows of each block are shuffled.
+def _equal_neighbours(block: Ids, key: Ids) -> float:
+    """Expected number of neighbouring rows with equal keys, if the rows of each block are shuffled.
 
-    Of n shuffled rows n - 1 pairs are neighbours, out of n (n - 1) / 2: two rows meet with chance 2 / n.
+    Of the n (n - 1) / 2 pairs of n shuffled rows, n - 1 are neighbours: each with probability 2 / n.
     """
     width = int(key.max()) + 1
     groups, sizes = np.unique(block * width + key, return_counts=True)
@@ -173,18 +177,19 @@ def _neighbours(block: Ids, key: Ids) -> float:
 
 
 def _repetition(truth: TrueEdges, parts: Split) -> dict[str, float]:
-    """Test events whose pair was trained on, or happened before; distinct test pairs not trained on (surprise)."""
+    """Shares of test events whose pair is in training, or occurred before; of test pairs not in training."""
     train, test = PairIndex(parts.train), PairIndex(parts.test)
-    known = train.find(*test.pairs()) >= 0  # [distinct test pairs]
+    in_train = train.find(*test.pairs()) >= 0  # [distinct test pairs]
     return {
-        "pair_in_train": float(known[test.ids].mean()),
+        "pair_in_train": float(in_train[test.ids].mean()),
         "pair_before": float(truth.before(parts.test.query()).mean()),
-        "surprise": float(1 - known.mean()),
+        "surprise": float(1 - in_train.mean()),
     }
 
 
 def _new_nodes(parts: Split) -> dict[str, float]:
-    """Shares of test events with a node absent from training, and with two."""
+    """Shares of test events with at least one node that is not in training, and with two."""
     src, dst, _, _ = parts.test.numpy()
-    new = np.isin(src, parts.new_nodes.numpy()).astype(np.int64) + np.isin(dst, parts.new_nodes.numpy())
-    return {"one_or_both": float((new > 0).mean()), "both": float((new == 2).mean())}
+    new_nodes = parts.new_nodes.numpy()
+    count = np.isin(src, new_nodes).astype(np.int64) + np.isin(dst, new_nodes)  # [E] 0, 1 or 2
+    return {"one_or_both": float((count > 0).mean()), "both": float((count == 2).mean())}

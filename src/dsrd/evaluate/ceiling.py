@@ -21,8 +21,8 @@ def ceiling(
 ) -> dict[str, dict[str, Any]]:
     """AP and AUC on the test events of a scorer that knows the law, by setting and kind of negatives.
 
-    Against random negatives it ranks by p(target | source), elsewhere by p(source, target): best possible where
-    the negatives are drawn uniformly, which historical and inductive ones are only among pairs that met before.
+    Against random negatives it ranks by p(target | source), against others by p(source, target). That is the best
+    possible score if negatives are uniform. Historical and inductive ones are uniform only among earlier pairs.
     """
     found: dict[str, dict[str, Any]] = {}
     for each in task.passes.values():

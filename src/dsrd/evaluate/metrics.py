@@ -1,6 +1,6 @@
 """AP, AUC, MRR, Hits@k: arrays in, floats from 0 to 1 out.
 
-A metric that has no value (one class only, no scores) or was asked of scores that are not numbers is nan.
+A metric without a value (one class only, no scores, scores that are not numbers) is nan.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def average_precision(label: NDArray[Any], score: Floats) -> float:
 
 
 def roc_auc(label: NDArray[Any], score: Floats) -> float:
-    """The chance that a positive scores above a negative; equal scores count half.
+    """The probability that a positive scores above a negative; equal scores count half.
 
     >>> roc_auc(np.array([1, 0, 1, 0]), np.array([0.9, 0.8, 0.8, 0.1]))
     0.875
@@ -32,28 +32,27 @@ def roc_auc(label: NDArray[Any], score: Floats) -> float:
 
 
 def batch_means(positive: Floats, negative: Floats, batch_size: int) -> tuple[float, float]:
-    """(AP, AUC) as published: of each batch of scores, then their plain mean, a short last batch included.
+    """(AP, AUC) as published: computed for each batch, then averaged; a short last batch counts like the others.
 
     >>> batch_means(np.array([0.9, 0.2, 0.7]), np.array([0.1, 0.3, 0.8]), batch_size=2)
     (0.6666666666666666, 0.375)
     """
-    whole = len(positive) // batch_size * batch_size
-    pieces = [
-        _against(some.reshape(rows, -1), others.reshape(rows, -1))
-        for some, others, rows in (
-            (positive[:whole], negative[:whole], whole // batch_size),
-            (positive[whole:], negative[whole:], int(len(positive) > whole)),
-        )
-        if rows
-    ]
-    if not pieces:
+    full_batches = len(positive) // batch_size
+    stop = full_batches * batch_size
+    results = []
+    if full_batches:
+        shape = (full_batches, batch_size)
+        results.append(_against(positive[:stop].reshape(shape), negative[:stop].reshape(shape)))
+    if len(positive) > stop:
+        results.append(_against(positive[None, stop:], negative[None, stop:]))
+    if not results:
         return float("nan"), float("nan")
-    ap, auc = (np.concatenate(values) for values in zip(*pieces, strict=True))
+    ap, auc = (np.concatenate(values) for values in zip(*results, strict=True))
     return float(ap.mean()), float(auc.mean())
 
 
 def over_split(positive: Floats, negative: Floats) -> tuple[float, float]:
-    """(AP, AUC) of all scores at once.
+    """(AP, AUC) of all scores together.
 
     >>> over_split(np.array([0.9, 0.7]), np.array([0.1, 0.8]))
     (0.8333333333333333, 0.75)
@@ -63,7 +62,7 @@ def over_split(positive: Floats, negative: Floats) -> tuple[float, float]:
 
 
 def ranks(positive: Floats, negative: Floats) -> NDArray[np.float64]:
-    """Rank of each positive [E] among its negatives [E, m]: from 1 to m + 1, amid those with the same score.
+    """Rank of each positive [E] among its negatives [E, m], from 1 to m + 1; the middle rank among equal scores.
 
     >>> ranks(np.array([0.5, 0.5]), np.array([[0.7, 0.1], [0.5, 0.5]])).tolist()
     [2.0, 2.0]
@@ -101,7 +100,7 @@ def _against(positive: Floats, negative: Floats) -> tuple[NDArray[np.float64], N
 
 
 def _row_metrics(label: NDArray[Any], score: Floats) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """AP [B] and AUC [B] of each row of labels and scores [B, n]; rows are ranked all at once."""
+    """AP [B] and AUC [B] of each row of labels and scores [B, n]; all rows are ranked at once."""
     rows, columns = score.shape
     if not columns:
         return np.full(rows, np.nan), np.full(rows, np.nan)
@@ -109,23 +108,39 @@ def _row_metrics(label: NDArray[Any], score: Floats) -> tuple[NDArray[np.float64
     label = np.take_along_axis(label.astype(np.bool_), best_first, axis=1)
     score = np.take_along_axis(score, best_first, axis=1)
 
-    # Equal scores are one step: what counts is how many positives lie up to its end, and before its start.
-    ends = np.ones((rows, columns), dtype=np.bool_)
-    ends[:, :-1] = score[:, 1:] != score[:, :-1]
-    place = np.where(ends, np.arange(columns), columns)
-    end = np.minimum.accumulate(place[:, ::-1], axis=1)[:, ::-1]  # [B, n] where each entry's step ends
-    starts = np.ones_like(ends)
-    starts[:, 1:] = ends[:, :-1]
-    start = np.maximum.accumulate(np.where(starts, np.arange(columns), 0), axis=1)  # [B, n] and where it starts
+    is_end = np.ones((rows, columns), dtype=np.bool_)  # whether an entry is the last one of its score
+    is_end[:, :-1] = score[:, 1:] != score[:, :-1]
+    place = np.where(is_end, np.arange(columns), columns)
+    end = np.minimum.accumulate(place[:, ::-1], axis=1)[:, ::-1]  # [B, n] where equal scores end
+    is_start = np.ones_like(is_end)
+    is_start[:, 1:] = is_end[:, :-1]
+    start = np.maximum.accumulate(np.where(is_start, np.arange(columns), 0), axis=1)  # [B, n] where they start
 
-    found = np.cumsum(label, axis=1)  # [B, n] positives so far
-    positives = found[:, -1]
-    found_to_end = np.take_along_axis(found, end, axis=1)
-    found_before = np.take_along_axis(found - label, start, axis=1)
-    wrong_to_end, wrong_before = end + 1 - found_to_end, start - found_before
-    with np.errstate(invalid="ignore"):
-        ap = (label * (found_to_end / (end + 1))).sum(axis=1) / positives
-        below = columns - positives[:, None] - (wrong_to_end + wrong_before) / 2  # ties count half
-        auc = (label * below).sum(axis=1) / (positives * (columns - positives))
-    undefined = (positives == 0) | (positives == columns) | np.isnan(score).any(axis=1)
+    positives = np.cumsum(label, axis=1)  # [B, n] up to each entry
+    positives_to_end = np.take_along_axis(positives, end, axis=1)
+    negatives_before = start - np.take_along_axis(positives - label, start, axis=1)
+    ap, auc = tied_metrics(label, positives_to_end, end + 1 - positives_to_end, negatives_before)
+    undefined = np.isnan(score).any(axis=1)
+    return np.where(undefined, np.nan, ap), np.where(undefined, np.nan, auc)
+
+
+def tied_metrics(
+    positives: NDArray[Any],
+    positives_to_end: NDArray[Any],
+    negatives_to_end: NDArray[Any],
+    negatives_before: NDArray[Any],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """AP [B] and AUC [B] of B rankings, best score first; nan where all entries are of one class.
+
+    A column stands for an entry, or for all entries of one score. The arrays [B, n] hold the positives in it, the
+    positives and negatives up to the end of its score, and the negatives before that score. So equal scores share
+    one precision, and count half in the AUC.
+    """
+    all_positives, all_negatives = positives_to_end[:, -1], negatives_to_end[:, -1]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        precision = positives_to_end / np.maximum(positives_to_end + negatives_to_end, 1)
+        ap = (positives * precision).sum(axis=1) / all_positives
+        below = all_negatives[:, None] - (negatives_to_end + negatives_before) / 2
+        auc = (positives * below).sum(axis=1) / (all_positives * all_negatives)
+    undefined = (all_positives == 0) | (all_negatives == 0)
     return np.where(undefined, np.nan, ap), np.where(undefined, np.nan, auc)

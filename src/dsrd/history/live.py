@@ -67,11 +67,11 @@ class Live(Past):
     def _add_features(self, id: Tensor, edge_x: Tensor | None) -> None:
         """Rows for new events; zeros for events that come without features."""
         if edge_x is not None and not self._edge_x.numel():
-            self._edge_x = edge_x.new_zeros(1, edge_x.shape[1])  # the first features say how wide they are
+            self._edge_x = edge_x.new_zeros(1, edge_x.shape[1])  # the first features set the width
         rows = int(id.max()) + 1
         if rows > len(self._edge_x):
-            grown = self._edge_x.new_zeros(max(rows, 2 * len(self._edge_x)), self._edge_x.shape[1])
-            grown[: len(self._edge_x)] = self._edge_x
-            self._edge_x = grown
+            larger = self._edge_x.new_zeros(max(rows, 2 * len(self._edge_x)), self._edge_x.shape[1])
+            larger[: len(self._edge_x)] = self._edge_x
+            self._edge_x = larger
         if edge_x is not None:
             self._edge_x[id] = edge_x.to(self._edge_x.dtype)

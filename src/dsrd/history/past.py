@@ -83,23 +83,23 @@ class Past:
         """Like `uniform`, but an event of age a is drawn with weight exp(-rate * a).  [Q] -> [Q, k]"""
         return self._sample(node, time, k, rate)
 
-    def sample(self, how: Sampling, node: Tensor, time: Tensor, k: int, rate: float = 0.0) -> Neighbors:
+    def sample(self, strategy: Sampling, node: Tensor, time: Tensor, k: int, rate: float = 0.0) -> Neighbors:
         """`recent`, `uniform` or `decayed`, by name."""
-        if how == "recent":
+        if strategy == "recent":
             return self.recent(node, time, k)
-        if how == "uniform":
+        if strategy == "uniform":
             return self.uniform(node, time, k)
-        if how == "decayed":
+        if strategy == "decayed":
             return self.decayed(node, time, k, rate)
-        raise unknown("sampling", how, ("recent", "uniform", "decayed"))
+        raise unknown("sampling", strategy, ("recent", "uniform", "decayed"))
 
     def hops(
-        self, node: Tensor, time: Tensor, k: tuple[int, ...], how: Sampling = "recent", rate: float = 0.0
+        self, node: Tensor, time: Tensor, k: tuple[int, ...], strategy: Sampling = "recent", rate: float = 0.0
     ) -> list[Neighbors]:
         """Neighbours, their neighbours before that event, and so on.  [Q] -> [Q, k0], [Q * k0, k1], ..."""
         layers: list[Neighbors] = []
         for width in k:
-            layer = self.sample(how, node, time, width, rate)
+            layer = self.sample(strategy, node, time, width, rate)
             layers.append(layer)
             node, time = layer.node.reshape(-1), layer.time.reshape(-1)
         return layers

@@ -1,4 +1,4 @@
-"""Sets of (source, target) pairs to draw from, by position and without listing them."""
+"""Sets of (source, target) pairs that negatives are drawn from by position, without listing the pairs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Ids = NDArray[np.int64]
 
 
 class Positions(Protocol):
-    """Pair ids in some order, of which some can be picked by position."""
+    """Pair ids in some order, to be picked by position."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, position: Ids, /) -> NDArray[Any]: ...
@@ -26,7 +26,7 @@ class Positions(Protocol):
 
 @dataclass(frozen=True)
 class Remaining:
-    """start, start + 1, ..., stop - 1 without the holes (sorted, distinct, inside); nothing is listed.
+    """start, start + 1, ..., stop - 1 without the holes (sorted, distinct, in that range).
 
     >>> rest = Remaining(10, 15, holes=np.array([10, 13]))
     >>> len(rest), rest[np.array([0, 1, 2])].tolist()
@@ -52,7 +52,7 @@ class Remaining:
 class PairIndex:
     """Numbers the distinct pairs of a stream 0, 1, 2, ... by their first occurrence.
 
-    So the pairs of the first k events always are a range from 0.
+    So the pairs of the first k events are always the ids 0 .. distinct[k] - 1.
 
     >>> index = PairIndex(Events.from_numpy([1, 2, 1, 2], [5, 5, 5, 6], [0, 1, 2, 3]))
     >>> index.ids.tolist(), len(index), index.distinct.tolist()
@@ -62,36 +62,36 @@ class PairIndex:
     """
 
     def __init__(self, events: Events) -> None:
-        encoded = pa.array(_codes(*events.numpy()[:2])).dictionary_encode()
-        self._known = encoded.dictionary
+        encoded = pa.array(_codes(events.src.numpy(), events.dst.numpy())).dictionary_encode()
+        self._pair_codes = encoded.dictionary
         self.ids: Ids = encoded.indices.to_numpy().astype(np.int64)  # [E]
         self.distinct: Ids = np.zeros(len(events) + 1, dtype=np.int64)  # [E + 1] pairs in the first k events
         np.maximum.accumulate(self.ids + 1, out=self.distinct[1:])
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._pair_codes)
 
     def pairs(self, ids: NDArray[Any] | slice = slice(None)) -> tuple[Ids, Ids]:
         """Sources and targets of these ids."""
-        codes = self._known.to_numpy()[ids]
+        codes = self._pair_codes.to_numpy()[ids]
         return codes >> 32, codes & 0xFFFFFFFF
 
     def find(self, src: Ids, dst: Ids) -> Ids:
         """The ids of these pairs, -1 for one that never occurs."""
-        found = pc.index_in(pa.array(_codes(src, dst)), value_set=self._known)
-        return np.asarray(found.fill_null(-1).to_numpy(), dtype=np.int64)
+        ids = pc.index_in(pa.array(_codes(src, dst)), value_set=self._pair_codes)
+        return np.asarray(ids.fill_null(-1).to_numpy(), dtype=np.int64)
 
 
 def _codes(src: Ids, dst: Ids) -> Ids:
-    """One number per pair; node ids fit in 31 bits, since tables are indexed by them."""
+    """One number per pair. Node ids fit in 31 bits: they number the rows of tables in memory."""
     return src << 32 | dst
 
 
 class Candidates:
-    """Pairs that happened before a batch, but not while it lasts.
+    """Pairs that occurred before a batch and do not occur during it.
 
-    With `observed`, the first so many pairs are left out as well. `python` names the CPython whose order of
-    `list(seen - present)` or `list(seen - observed - present)` the result has; None: by first occurrence.
+    With `observed`, the pairs with ids below it are left out as well. The result has the order of
+    `list(seen - present)` or `list(seen - observed - present)` in the CPython named by `python`; None: by id.
     """
 
     def __init__(self, index: PairIndex, observed: int | None, python: str | None) -> None:
@@ -100,7 +100,10 @@ class Candidates:
         self._seen = None if python is None else PairSet(pair_hashes(*index.pairs(), python))
 
     def __call__(self, seen: int, present: Ids) -> Positions:
-        """Among the first `seen` pairs (never fewer than in the call before); `present` are sorted ids."""
+        """Those among the first `seen` pairs; `present` are the sorted ids during the batch.
+
+        `seen` never falls from one call to the next.
+        """
         if self._seen is None:
             start = min(self._observed or 0, seen)
             return Remaining(start, seen, present[slice(*np.searchsorted(present, [start, seen]))])
@@ -123,7 +126,7 @@ class Grid:
     """
 
     def __init__(self, events: Events, python: str | None) -> None:
-        self._src, self._dst = (distinct_nodes(ids) for ids in events.numpy()[:2])
+        self._src, self._dst = distinct_nodes(events.src.numpy()), distinct_nodes(events.dst.numpy())
         self._python = python
 
     def __len__(self) -> int:
@@ -135,7 +138,7 @@ class Grid:
         return self._src[row], self._dst[column]
 
     def without(self, src: Ids, dst: Ids) -> Positions:
-        """All pairs but these, ordered as `list(grid - these)` in the chosen Python, or by id."""
+        """All pairs except these, ordered as `list(grid - these)` in the chosen Python, or by id."""
         codes = sorted_distinct(_codes(src, dst))
         removed = self._inside(codes >> 32, codes & 0xFFFFFFFF)
         if self._python is None:
@@ -143,15 +146,15 @@ class Grid:
         if self._set.copied_by_difference(len(codes)):
             order, position = self._copy_order
             return _Reordered(order, Remaining(0, len(self), np.sort(position[removed])))
-        table = np.zeros(len(self), dtype=np.bool_)
-        table[removed] = True
-        return self._set.difference(table, len(codes)).order()
+        is_removed = np.zeros(len(self), dtype=np.bool_)
+        is_removed[removed] = True
+        return self._set.difference(is_removed, len(codes)).order()
 
     def _inside(self, src: Ids, dst: Ids) -> Ids:
-        """Ids of those pairs that are in the grid at all."""
-        row, known_src = _places(self._src, src)
-        column, known_dst = _places(self._dst, dst)
-        return (row * len(self._dst) + column)[known_src & known_dst]
+        """Ids of those pairs that are in the grid."""
+        row, has_src = _find_sorted(self._src, src)
+        column, has_dst = _find_sorted(self._dst, dst)
+        return (row * len(self._dst) + column)[has_src & has_dst]
 
     @cached_property
     def _set(self) -> PairSet:
@@ -162,7 +165,7 @@ class Grid:
 
     @cached_property
     def _copy_order(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """The order of a copy and each id's position in it: found once, since batches only remove from it."""
+        """The order of a copy, and each id's position in it. Computed once: batches only remove pairs from it."""
         order = self._set.copy().order()
         position = np.empty_like(order)
         position[order] = np.arange(len(order), dtype=np.int32)
@@ -181,20 +184,20 @@ class _Reordered:
         return self.order[self.kept[position]]
 
 
-def _places(nodes: Ids, wanted: Ids) -> tuple[Ids, NDArray[np.bool_]]:
-    """Where the wanted ids stand among the sorted nodes, and whether they are there."""
-    place = np.searchsorted(nodes, wanted).clip(max=len(nodes) - 1)
-    return place, nodes[place] == wanted
+def _find_sorted(sorted_nodes: Ids, nodes: Ids) -> tuple[Ids, NDArray[np.bool_]]:
+    """The position of each node among the sorted ones, and whether it is one of them."""
+    position = np.searchsorted(sorted_nodes, nodes).clip(max=len(sorted_nodes) - 1)
+    return position, sorted_nodes[position] == nodes
 
 
 def sorted_distinct(values: Ids) -> Ids:
-    """`np.unique`, whose hash table is several times slower than sorting."""
+    """Like `np.unique`, several times faster: it sorts instead of hashing."""
     values = np.sort(values)
     return values[np.diff(values, prepend=values[:1] - 1) > 0]
 
 
 def distinct_nodes(ids: Ids) -> Ids:
-    """Sorted distinct node ids; a table by id, since sorting millions of repeats takes seconds."""
-    table = np.zeros(int(ids.max()) + 1 if len(ids) else 0, dtype=np.bool_)
-    table[ids] = True
-    return np.flatnonzero(table)
+    """Sorted distinct node ids; marked in a table, because sorting millions of repeats takes seconds."""
+    occurs = np.zeros(int(ids.max()) + 1 if len(ids) else 0, dtype=np.bool_)
+    occurs[ids] = True
+    return np.flatnonzero(occurs)

@@ -1,9 +1,9 @@
-"""Pairs that did not happen, to be told apart from those that did.
+"""Negative sampling: pairs that did not happen, for evaluation and for training.
 
 Evaluation negatives follow the published protocol: three strategies, one negative per positive, drawn batch by
-batch. Drawing goes by position in `list(set)`, so the published streams exist in two orders: `py37` (behind
-the published tables) and `py38` (what the public code gives on Python 3.8 and later). `fast` draws from
-the same candidates by the same rules with a generator of its own; it is for streams of millions of events.
+batch. The public code draws by position in `list(set)`, whose order depends on the Python version: `py37` gives
+the negatives of the published tables, `py38` those of the public code on Python 3.8 and later. `fast` draws from
+the same candidates by the same rules with numpy's newer generator; it is for streams of millions of events.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Order = Literal["py37", "py38", "fast"]
 
 
 class NoNegativeError(DsrdError):
-    """The pool's nodes form no pair that is not an event of the batch, as happens on very small streams."""
+    """Every pair of the pool's nodes is an event of the batch, as can happen on very small streams."""
 
 
 def draw_negatives(
@@ -39,25 +39,25 @@ def draw_negatives(
     batch_size: int = 200,
     order: Order = "py37",
 ) -> Query:
-    """One negative for each of `events`, at its time; `pool` is the stream that says what else could be.
+    """One negative for each of `events`, at the same time, from the nodes and pairs of `pool`.
 
-    - `random`: the event's source with any target of the pool, true or not. The same in every order.
-    - `historical`: pairs that happened before the batch and do not happen while it lasts.
-    - `inductive`: of these, pairs first seen after `last_observed`.
+    - `random`: the event's source with any target of the pool, possibly the true one. The same in every order.
+    - `historical`: pairs that occurred before the batch and do not occur during it.
+    - `inductive`: those historical pairs that first occurred after `last_observed`.
 
-    The last two replace both endpoints. Where candidates are fewer than the batch, all are taken, behind as many
-    random pairs of the pool's nodes as are missing (none of them an event of the batch).
+    The last two replace both endpoints. If a batch has fewer candidates than events, all of them are taken, after
+    as many random pairs of the pool's nodes as are missing (none of them an event of the batch).
 
     >>> stream = Events.from_numpy([1, 2, 1, 2, 1], [3, 3, 4, 4, 3], [0, 1, 2, 3, 4])
-    >>> some = draw_negatives("historical", stream[3:], stream, seed=0, batch_size=1)
-    >>> list(zip(some.src.tolist(), some.dst.tolist(), some.time.tolist()))
+    >>> query = draw_negatives("historical", stream[3:], stream, seed=0, batch_size=1)
+    >>> list(zip(query.src.tolist(), query.dst.tolist(), query.time.tolist()))
     [(1, 4, 3.0), (1, 4, 4.0)]
     """
     for kind, name, valid in (("negatives", strategy, get_args(Strategy)), ("order", order, get_args(Order))):
         if name not in valid:
             raise unknown(kind, name, valid)
     if strategy == "inductive" and last_observed is None:
-        raise DsrdError("inductive negatives need `last_observed`, the time up to which pairs count as known")
+        raise DsrdError("inductive negatives need `last_observed`, the time up to which pairs count as observed")
     if not len(events):
         return events.query()
     if not len(pool):
@@ -65,40 +65,41 @@ def draw_negatives(
     if strategy == "random":
         sampler = TrainingNegatives(pool, seed)
         return Query.cat(*(sampler.sample(batch) for batch in events.batches(batch_size)))
-    known = last_observed if strategy == "inductive" else None
-    pairs = list(_past_pairs(events, pool, seed, known, batch_size, order))
+    after = last_observed if strategy == "inductive" else None
+    pairs = list(_draw_past_pairs(events, pool, seed, after, batch_size, order))
     src, dst = (as_tensor(np.concatenate(nodes)) for nodes in zip(*pairs, strict=True))
     return Query(src, dst, events.time)
 
 
 def filled_up(events: Events, pool: Events, *, last_observed: float | None = None, batch_size: int = 200) -> float:
-    """Share of historical negatives (with `last_observed`: of inductive ones) that are random pairs, for want of
-    others; whatever the order they are drawn in.
+    """Share of historical negatives (with `last_observed`: of inductive ones) that are random pairs.
+
+    They fill up batches for which too few pairs qualify. The share is the same in every order.
 
     >>> stream = Events.from_numpy([1, 2, 1, 2], [3, 3, 4, 4], [0, 0, 1, 1])
     >>> filled_up(stream, stream, batch_size=2)
     0.5
     """
-    found = _candidates(PairIndex(pool), events, pool, last_observed, batch_size, None)
-    missing = (max(0, len(b) - len(c)) for b, c in zip(events.batches(batch_size), found, strict=True))
+    per_batch = _candidates_per_batch(PairIndex(pool), events, pool, last_observed, batch_size, None)
+    missing = (max(0, len(b) - len(c)) for b, c in zip(events.batches(batch_size), per_batch, strict=True))
     return sum(missing) / max(len(events), 1)
 
 
-def _past_pairs(
+def _draw_past_pairs(
     events: Events, pool: Events, seed: int, last_observed: float | None, batch_size: int, order: Order
 ) -> Iterator[tuple[Ids, Ids]]:
-    """Per batch the sources and targets drawn, historical or (with `last_observed`) inductive."""
+    """For each batch the drawn sources and targets, historical or (with `last_observed`) inductive."""
     python = None if order == "fast" else order
     rng = np.random.default_rng(seed) if order == "fast" else np.random.RandomState(seed)
     index, grid = PairIndex(pool), Grid(pool, python)
     batches = events.batches(batch_size)
-    found = _candidates(index, events, pool, last_observed, batch_size, python)
-    for batch, candidates in zip(batches, found, strict=True):
+    per_batch = _candidates_per_batch(index, events, pool, last_observed, batch_size, python)
+    for batch, candidates in zip(batches, per_batch, strict=True):
         missing = len(batch) - len(candidates)
         if missing <= 0:
             yield index.pairs(candidates[_draw(rng, len(candidates), len(batch))])
             continue
-        others = grid.without(*batch.numpy()[:2])
+        others = grid.without(batch.src.numpy(), batch.dst.numpy())
         if not len(others):
             raise NoNegativeError(
                 f"no negative exists: a batch of {len(batch)} events holds every pair of the nodes in the "
@@ -110,7 +111,7 @@ def _past_pairs(
 
 
 def _draw(rng: np.random.RandomState | np.random.Generator, count: int, size: int) -> Ids:
-    """Positions below `count`: none twice, unless there are too few."""
+    """`size` positions below `count`, without replacement if there are enough."""
     if count < size:
         return rng.choice(count, size, replace=True)
     if isinstance(rng, np.random.RandomState):
@@ -118,7 +119,7 @@ def _draw(rng: np.random.RandomState | np.random.Generator, count: int, size: in
     return rng.choice(count, size, replace=False)
 
 
-def _candidates(
+def _candidates_per_batch(
     index: PairIndex,
     events: Events,
     pool: Events,
@@ -126,7 +127,7 @@ def _candidates(
     batch_size: int,
     python: str | None,
 ) -> Iterator[Positions]:
-    """Per batch the pairs of the pool seen up to its first time and not within its span of time."""
+    """For each batch the pairs that occur in the pool up to its first time, but not within its span of time."""
     pool_time, time = pool.time.numpy(), events.time.numpy()
     first = time[::batch_size]
     last = np.append(time[batch_size - 1 :: batch_size], time[-1])[: len(first)]
@@ -139,15 +140,15 @@ def _candidates(
     )
 
     candidates = Candidates(index, observed, python)
-    previous, found = None, None
+    previous, pairs = None, None
     for span in zip(seen.tolist(), span_start.tolist(), span_stop.tolist(), strict=True):
-        if found is None or span != previous:  # many batches may share one timestamp
-            previous, found = span, candidates(span[0], sorted_distinct(index.ids[span[1] : span[2]]))
-        yield found
+        if pairs is None or span != previous:  # many batches may share one timestamp
+            previous, pairs = span, candidates(span[0], sorted_distinct(index.ids[span[1] : span[2]]))
+        yield pairs
 
 
 class TrainingNegatives:
-    """Random negatives of one batch after the other, from one generator that runs on over the epochs.
+    """Random negatives for one batch after another, from one generator that is not reset between epochs.
 
     >>> stream = Events.from_numpy([1, 2], [3, 4], [0, 1])
     >>> sampler = TrainingNegatives(stream, seed=0)
@@ -172,10 +173,10 @@ class TrainingNegatives:
         return Query(batch.src, as_tensor(targets), batch.time)
 
     def earlier(self, batch: Events, count: int) -> Query:
-        """Pairs that met before the batch and do not while it lasts, at times of the batch: up to `count` of them.
+        """Up to `count` pairs that met before the batch and do not meet during it, at times of the batch.
 
-        Every such pair is as likely as any other, but half of the draws are among the fifth that met last: what
-        historical and inductive negatives will be. Times are spread evenly over the batch.
+        Half of the draws are uniform over all earlier pairs, half over the newest fifth of them, because inductive
+        negatives are new pairs too. The times are spread evenly over the batch.
         """
         time = self._pool.time.numpy()
         start, stop = (
@@ -186,31 +187,31 @@ class TrainingNegatives:
         if not seen:
             return Query(batch.src[:0], batch.dst[:0], batch.time[:0])
         newest = self._rng.randint(seen - max(1, seen // 5), seen, count // 2)
-        drawn = np.append(self._rng.randint(0, seen, count - count // 2), newest)
-        drawn = drawn[~np.isin(drawn, self._index.ids[start:stop])]
-        src, dst = self._index.pairs(drawn)
-        moments = torch.arange(len(drawn)) * len(batch) // max(len(drawn), 1)
-        return Query(as_tensor(src), as_tensor(dst), batch.time[moments])
+        ids = np.append(self._rng.randint(0, seen, count - count // 2), newest)
+        ids = ids[~np.isin(ids, self._index.ids[start:stop])]
+        src, dst = self._index.pairs(ids)
+        rows = torch.arange(len(ids)) * len(batch) // max(len(ids), 1)
+        return Query(as_tensor(src), as_tensor(dst), batch.time[rows])
 
     @cached_property
     def _index(self) -> PairIndex:
         return PairIndex(self._pool)
 
     def state(self) -> dict[str, Tensor]:
-        """The generator as tensors: whoever restores them continues bit for bit."""
+        """The generator's state as tensors; after `restore` the draws continue bit for bit."""
         _, key, position, _, _ = self._rng.get_state(legacy=True)
         return {"key": torch.from_numpy(np.asarray(key, dtype=np.int64)), "position": torch.tensor(position)}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Continue from a saved `state`."""
+        """Continue from a saved `state()`."""
         key, position = state["key"].numpy().astype(np.uint32), int(state["position"])
         self._rng.set_state(("MT19937", key, position, 0, 0.0))
 
 
 def candidates(events: Events, pool: Events, *, count: int, seed: int) -> Tensor:
-    """Wrong targets to rank each event's true one against: [E, count], uniform over the pool's targets.
+    """Wrong targets to rank each event's true target against, uniform over the pool's targets.  # [E, count]
 
-    Draws are independent, so a target can come twice; the event's own target never does.
+    Draws are independent, so a wrong target can occur twice. The true target never occurs.
 
     >>> stream = Events.from_numpy([1, 1, 2], [3, 4, 5], [0, 1, 2])
     >>> wrong = candidates(stream, stream, count=100, seed=0)
@@ -219,11 +220,11 @@ def candidates(events: Events, pool: Events, *, count: int, seed: int) -> Tensor
     """
     targets = distinct_nodes(pool.dst.numpy())
     true = events.dst.numpy()
-    place = np.searchsorted(targets, true)
-    place[~np.isin(true, targets)] = len(targets)  # nothing to step over
-    choices = len(targets) - (place < len(targets))  # [E]
+    true_position = np.searchsorted(targets, true)
+    true_position[~np.isin(true, targets)] = len(targets)  # nothing to skip
+    choices = len(targets) - (true_position < len(targets))  # [E]
     if len(events) and choices.min() < 1:
         raise DsrdError("no wrong target to rank against: the pool has one target only; give a larger pool")
-    drawn = np.random.default_rng(seed).integers(0, choices[:, None], size=(len(events), count))
-    drawn += drawn >= place[:, None]  # steps over the true target
-    return as_tensor(targets[drawn])
+    position = np.random.default_rng(seed).integers(0, choices[:, None], size=(len(events), count))
+    position += position >= true_position[:, None]  # skips the true target
+    return as_tensor(targets[position])

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tokenize
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from dsrd.models import names
 
 PACKAGE = Path(__file__).parent.parent / "src" / "dsrd"
 FILES = sorted(PACKAGE.rglob("*.py"))
+MODEL_NAMES = {*names()}
 every_file = pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 
 LAYERS = (
@@ -58,6 +60,11 @@ BEING_CONVERTED: set[str] = {
     "models/dsrd/walk_state.py",
 }
 """Files whose kernels still read tuples by position or take too many arguments; they may fail those two tests."""
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
 
 
 def module_of(path: Path) -> str:
@@ -101,7 +108,7 @@ def test_every_top_level_part_has_a_layer():
 @every_file
 def test_imports_point_down(path: Path):
     layer = layer_of(module_of(path))
-    upward = [module for module in imports(ast.parse(path.read_text())) if layer_of(module) > layer]
+    upward = [module for module in imports(tree_of(path)) if layer_of(module) > layer]
     assert not upward, f"{path.relative_to(PACKAGE)} ({LAYERS[layer]}) imports {upward}"
 
 
@@ -156,7 +163,7 @@ def imported_on_loading(node: ast.AST) -> Iterator[str]:
 
 @every_file
 def test_modules_load_on_every_system(path: Path):
-    assert not NOT_EVERYWHERE & {*imported_on_loading(ast.parse(path.read_text()))}
+    assert not NOT_EVERYWHERE & {*imported_on_loading(tree_of(path))}
 
 
 def test_the_package_loads_without_the_modules_windows_lacks():
@@ -175,7 +182,7 @@ def model_of(module: str) -> str | None:
     """The model that a module belongs to; None for shared code, `models.base` included."""
     folder, _, rest = module.partition(".")
     name = rest.partition(".")[0]
-    return name if folder == "models" and name in names() else None
+    return name if folder == "models" and name in MODEL_NAMES else None
 
 
 def modules_of_one_model(imports_of: dict[str, set[str]]) -> dict[str, str]:
@@ -192,7 +199,7 @@ def modules_of_one_model(imports_of: dict[str, set[str]]) -> dict[str, str]:
 
 
 def test_a_module_that_only_one_model_uses_lives_with_that_model():
-    assert not modules_of_one_model({module_of(path): {*imports(ast.parse(path.read_text()))} for path in FILES})
+    assert not modules_of_one_model({module_of(path): {*imports(tree_of(path))} for path in FILES})
 
 
 def test_modules_of_one_model_are_found():
@@ -212,20 +219,15 @@ def test_no_model_is_named_outside_models():
     Comments and docstrings may name models in two places: in `nn/`, whose parts belong to several models, and in
     `dsrd/__init__.py`, as an example.
     """
-    named = []
+    named, forbidden = [], MODEL_NAMES - {PACKAGE.name}
     for path in FILES:
         place = path.relative_to(PACKAGE)
         if place.parts[0] == "models":
             continue
         text = without_prose(path.read_text()) if place.parts[0] in ("nn", "__init__.py") else path.read_text()
         for number, line in enumerate(text.splitlines(), start=1):
-            named += [f"{place}:{number}: {name}" for name in model_words() & set(words(line))]
+            named += [f"{place}:{number}: {name}" for name in forbidden & set(words(line))]
     assert not named
-
-
-def model_words() -> set[str]:
-    """The models' names; not the one that is also the package's."""
-    return {*names()} - {PACKAGE.name}
 
 
 def words(line: str) -> list[str]:
@@ -248,9 +250,7 @@ def without_prose(source: str) -> str:
 # --- Compiled code -----------------------------------------------------------------------------------------------
 
 DECORATORS = {
-    node.name
-    for node in ast.walk(ast.parse((PACKAGE / "compiled.py").read_text()))
-    if isinstance(node, ast.FunctionDef)
+    node.name for node in ast.walk(tree_of(PACKAGE / "compiled.py")) if isinstance(node, ast.FunctionDef)
 }
 TUPLE_NAME = re.compile(r"(^|_)(state|index|table|log)$")
 """Names under which compiled code holds tuples of arrays."""
@@ -292,12 +292,12 @@ def expect_none(offences: list[str], path: Path) -> None:
 
 @every_file
 def test_compiled_code_reads_tuples_by_name(path: Path):
-    expect_none(reads_by_position(ast.parse(path.read_text())), path)
+    expect_none(reads_by_position(tree_of(path)), path)
 
 
 @every_file
 def test_compiled_functions_take_few_arguments(path: Path):
-    expect_none(too_many_arguments(ast.parse(path.read_text())), path)
+    expect_none(too_many_arguments(tree_of(path)), path)
 
 
 def test_offences_in_compiled_code_are_found():
@@ -335,7 +335,7 @@ def test_library_errors_do_not_mention_command_line_options(path: Path):
         return
     mentions = [
         f"{path.relative_to(PACKAGE)}:{text.lineno}: {text.value}"
-        for text in messages(ast.parse(path.read_text()))
+        for text in messages(tree_of(path))
         if COMMAND_LINE_OPTION.search(text.value)
     ]
     assert not mentions
@@ -355,7 +355,7 @@ def test_files_are_small():
 def test_functions_fit_a_screen():
     long = {}
     for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 lines = (node.end_lineno or 0) - node.lineno + 1
                 if lines > MOST_LINES_OF_A_FUNCTION:

@@ -3,7 +3,7 @@
     layers: Positive = 2    # 1, 2, ...
     window: Share = 0.15    # 0 to 1
     dropout: Chance = 0.1   # 0 to 1, without 1
-    dim: int = 172          # any other number is finite and not negative
+    dim: Positive = 172          # any other number is finite and not negative
 
 Any other rule, about several settings together or about something that is no number, is a method `check` of the
 dataclass, which raises a `DsrdError`.

@@ -140,7 +140,7 @@ def test_an_unknown_setting_is_refused_with_a_suggestion(setting: str, message: 
         ("evaluate.negatives=random,random", "each once"),
         ("evaluate.negatives=", "name one kind or more"),
         ("evaluate.order=py39", "did you mean 'py3"),
-        ("model.dim=-4", "model.dim=-4: give 0 or more"),
+        ("model.dim=-4", "model.dim=-4: give 1 or more"),
         ("model.neighbors=-1", "model.neighbors=-1: give 0 or more"),
         ("model.dropout=nan", "model.dropout=nan: give 0 to below 1"),
         ("model.dropout=-0.5", "model.dropout=-0.5: give 0 to below 1"),

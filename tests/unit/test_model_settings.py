@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from dsrd import load
 from dsrd.errors import DsrdError
+from dsrd.history.past import Past
 from dsrd.models import GraphSpec, ModelCard, create, model_class, names, published, settings
 from dsrd.models.card import PUBLISHED, read_published
+from dsrd.negatives.sampling import TrainingNegatives
 from dsrd.ranges import AboveZero, Chance, Positive, Share, checked
 
 
@@ -78,6 +81,26 @@ def test_every_way_to_a_model_checks_its_settings(name: str) -> None:
 def test_heads_that_do_not_divide_the_width_are_refused(name: str, own: dict[str, int]) -> None:
     with pytest.raises(DsrdError, match=r"model\.heads=3: does not divide the width"):
         create(name, GraphSpec(), settings(name, "", "default", own))
+
+
+RANGED = [name for name in names() if name != "dsrd"]  # whose settings have no ranges yet
+
+
+@pytest.mark.parametrize("name", RANGED)
+def test_a_setting_of_zero_works_or_is_refused(name: str) -> None:
+    cls, stream = model_class(name), load("synth:events=200,seed=3")
+    past = Past(stream.events)
+    for field in dataclasses.fields(cls.Config):
+        if isinstance(field.default, bool) or not isinstance(field.default, int | float):
+            continue
+        config = dataclasses.replace(cls.Config(), **{**cls.card.small, field.name: type(field.default)(0)})
+        try:
+            model = create(name, GraphSpec(num_nodes=stream.num_nodes), config)
+        except DsrdError:
+            continue
+        model.calibrate(stream.events[:100])
+        model.observe(stream.events[:100], past)
+        assert model.loss(stream.events[100:120], TrainingNegatives(stream.events, 0), past).isfinite(), field.name
 
 
 @pytest.mark.parametrize("name", names())

@@ -45,7 +45,7 @@ DEMO = ("edgebank", "dsrd")
 
 
 def names() -> list[str]:
-    """Every model there is.
+    """The names of all models.
 
     >>> "edgebank" in names()
     True

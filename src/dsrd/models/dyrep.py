@@ -46,7 +46,7 @@ class DyRepConfig:
     sampling: Sampling = "recent"  # which ones
     layers: int = 1  # attention layers
     heads: Positive = 2
-    dim: int = 172  # width of memory and embeddings; features are padded to it
+    dim: Positive = 172  # width of memory and embeddings; features are padded to it
     time_dim: int = 100
     last_message: LastMessage = "time"  # see Fidelity
     attend_padding: bool = False  # see Fidelity

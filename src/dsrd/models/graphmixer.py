@@ -34,15 +34,15 @@ from dsrd.models.card import ModelCard
 from dsrd.nn.linear import BlockLinear
 from dsrd.nn.mixer import MixerBlock
 from dsrd.nn.time import CosineTime
-from dsrd.ranges import Chance
+from dsrd.ranges import Chance, Positive
 
 
 @dataclass(frozen=True, kw_only=True)
 class GraphMixerConfig:
-    neighbors: int = 20  # links read per node
+    neighbors: Positive = 20  # links read per node
     sampling: Sampling = "recent"  # which links
     layers: int = 2  # mixer blocks
-    dim: int = 172  # width of tokens and embeddings; features are padded to it
+    dim: Positive = 172  # width of tokens and embeddings; features are padded to it
     time_dim: int = 100  # cosines per age
     history: int = 2000  # neighbours in the mean of node features
     node_mean: Literal["once", "published"] = "once"  # see Fidelity

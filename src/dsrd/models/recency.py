@@ -56,7 +56,7 @@ class Recency(TemporalModel):
         return torch.where(last > -torch.inf, 1 + 6 * pair, -8 + 3.5 * ends).float()
 
     def _active(self, node: Tensor, time: Tensor, past: Past) -> Tensor:
-        """How recent each node's last event is, 0 for a node without any.  # [Q] -> [Q]"""
+        """How recent each node's last event is, from 0 (none) to 1 (now).  # [Q] -> [Q]"""
         newest = past.recent(node, time, 1)
         age = torch.where(newest.mask, time.unsqueeze(1) - newest.time, torch.inf)  # [Q, 1]
         fresh: Tensor = self.fresh(age).squeeze(1)

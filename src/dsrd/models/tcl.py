@@ -53,7 +53,7 @@ class TCLConfig:
     layers: Positive = 2  # each of self-attention and attention to the other stream
     crossing: Literal["every", "last"] = "every"  # layers with attention to the other stream; see Fidelity
     heads: Positive = 2
-    dim: int = 172  # width of tokens and embeddings; features are padded to it
+    dim: Positive = 172  # width of tokens and embeddings; features are padded to it
     time_dim: int = 100  # cosines per age
     rates: Literal["learned", "fixed"] = "learned"  # of the cosines; see Fidelity
     dropout: Chance = 0.1

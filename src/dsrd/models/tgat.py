@@ -41,7 +41,7 @@ class TGATConfig:
     sampling: Sampling = "recent"  # which ones
     layers: Positive = 2  # attention layers
     heads: Positive = 2
-    dim: int = 172  # width of embeddings; features are padded to it
+    dim: Positive = 172  # width of embeddings; features are padded to it
     time_dim: int = 100
     hop_time: Literal["exact", "float32"] = "exact"  # see Fidelity
     attend_padding: bool = False  # see Fidelity

@@ -1,4 +1,4 @@
-"""Equal questions are asked once."""
+"""Equal (node, time) pairs of a call, to be computed once."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
@@ -48,19 +48,19 @@ from dsrd.models.cawn.walks import Hits, Sides, Walks, grouped, sides_of
 from dsrd.nn.distinct import distinct
 from dsrd.nn.time import CosineTime
 from dsrd.nn.transformer import Layout, PostNormBlock
-from dsrd.ranges import Chance, Positive
+from dsrd.ranges import Chance, Positive, Range
 
 
 @dataclass(frozen=True, kw_only=True)
 class CAWNConfig:
-    neighbors: int = 32  # branches at every step of the walks
+    neighbors: Positive = 32  # branches at every step of the walks
     walk_length: int = 1  # steps of a walk
     sampling: Literal["decayed", "uniform", "recent", "published"] = "decayed"  # of branches; see Fidelity
     rate: float = 1e-6  # decay of their weights, per unit of the stream's clock
     heads: Positive = 8  # of the attention between walks
-    dim: int = 172  # width of embeddings; features are padded to it
+    dim: Positive = 172  # width of embeddings; features are padded to it
     time_dim: int = 100
-    position_dim: int = 172  # width of what a node's hits become
+    position_dim: Annotated[int, Range(2)] = 172  # width of p(x)
     merge_copies: bool = True  # see Fidelity
     dropout: Chance = 0.1
 

@@ -1,4 +1,4 @@
-"""An LSTM along walks that computes what several walks have in common once."""
+"""An LSTM along walks; steps that several walks have in common are computed once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Input:
-    """One block of what the LSTM reads at each step of each walk; walks that read the same may share a row."""
+    """A block of the LSTM's input at each step of each walk; walks with equal input may share a row."""
 
     values: Tensor  # [n, L + 1, width]
     steps: Tensor  # [n] how many steps are real

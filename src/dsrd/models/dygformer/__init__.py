@@ -54,8 +54,8 @@ class DyGFormerConfig:
     patch: int = 1  # entries per token
     layers: Positive = 2
     heads: Positive = 2
-    channel_dim: int = 50  # width of each of the four channels
-    dim: int = 172  # width of embeddings; features are padded to it
+    channel_dim: Positive = 50  # width of each of the four channels
+    dim: Positive = 172  # width of embeddings; features are padded to it
     time_dim: int = 100  # cosines per age
     padding: Literal["none", "call"] = "none"  # see Fidelity
     dropout: Chance = 0.1

@@ -70,8 +70,8 @@ from dsrd.ranges import Chance, Positive, Share
 class NATConfig:
     near: int = 32  # slots for partners
     far: int = 16  # slots for partners' partners
-    slot_dim: int = 4  # width of a slot's vector z
-    dim: int = 172  # width of a node's vector s; features are padded to it
+    slot_dim: Positive = 4  # width of a slot's vector z
+    dim: Positive = 172  # width of a node's vector s; features are padded to it
     time_dim: int = 100
     place_dim: int = 16  # width of the learned vector per combination of hops
     heads: Positive = 2

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dsrd.compiled import compiled
+from dsrd.compiled import compiled, inlined
 from dsrd.events import NULL
 from dsrd.hashing import hashed_uniform, splitmix64
 from dsrd.history.index import Floats, Ints
@@ -121,7 +121,7 @@ def accepts(rule: Rule, held: int, key: int, hop: int, owner: int, event: int) -
     return hashed_uniform(HOPS * rule.seed + hop, owner, event, key) < rule.replace
 
 
-@compiled
+@inlined
 def write_far(rule: Rule, nodes: Ints, old: Caches, new: Caches, messages: Messages, m: int) -> None:
     """Offer the node's partners to the partner of message m, as partners' partners."""
     u, v = messages.node[m], messages.partner[m]
@@ -136,7 +136,7 @@ def write_far(rule: Rule, nodes: Ints, old: Caches, new: Caches, messages: Messa
             new.value[v, to] = old.value[u, column]
 
 
-@compiled
+@inlined
 def write_near(rule: Rule, nodes: Ints, old: Caches, new: Caches, messages: Messages, m: int) -> None:
     """Offer the partner of message m to the node."""
     u, key = messages.node[m], nodes[messages.partner[m]]

@@ -68,7 +68,7 @@ class PINTConfig:
     hops: int = 3  # longest walk that is counted
     beta: float = 1e-5  # how fast a neighbour fades, per second
     step: float = 0.0  # seconds between snapshots, if times are to be scaled; see Fidelity
-    dim: int = 172  # width of memory and embeddings; features are padded to it
+    dim: Positive = 172  # width of memory and embeddings; features are padded to it
     time_dim: int = 100  # cosines in mail
     positions: Literal["walks", "published"] = "walks"  # see Fidelity
     last_message: LastMessage = "time"  # see Fidelity

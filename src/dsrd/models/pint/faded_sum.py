@@ -1,4 +1,4 @@
-"""PINT's sum over neighbours, compiled: hundreds of neighbours to a pair, no vector of theirs kept in memory."""
+"""The sum over neighbours, compiled: a pair has hundreds of them, and none of their vectors is stored."""
 
 from __future__ import annotations
 

@@ -54,17 +54,17 @@ class TPNetConfig:
     code_dim: int = 120  # width of projections; see Fidelity
     decay: float = 1e-6  # of a walk's step, per unit of the clock
     clock: float = 0.0  # units per distinct time, if times are to be replaced by ranks; see Fidelity
-    neighbors: int = 20  # links read per node
+    neighbors: Positive = 20  # links read per node
     sampling: Sampling = "recent"  # which links
     layers: Positive = 2  # mixer blocks
-    dim: int = 172  # width of tokens and embeddings; features are padded to it
+    dim: Positive = 172  # width of tokens and embeddings; features are padded to it
     time_dim: int = 100  # cosines per age
     mask_padding: bool = True  # see Fidelity
     dropout: Chance = 0.1
 
 
 class Times(NamedTuple):
-    """The distinct times of a history, and what they were computed from."""
+    """The distinct times of a history, and the history they were computed from."""
 
     column: NDArray[np.float64]  # the history's own array: another array is another history
     num_entries: int  # entries it had; a history that goes on has more

@@ -154,15 +154,15 @@ def draw_pairs(law: Law, time: Floats) -> tuple[Ints, Ints, Flags]:
 
 @compiled
 def _fill_pairs(law: Law, world: World, stream: Stream, kind: Flags) -> None:
-    src, dst = stream.src, stream.dst
+    src, dst, time, starts_burst = stream
     rng = generator(law.seed, WHO)
     recent_src, recent_dst = src[:0], dst[:0]
     for row in range(len(src)):
-        if history_moves(law, stream.time, row):
+        if history_moves(law, time, row):
             catch_up(law, world, stream, row)
             recent_src, recent_dst = src[max(0, row - law.window) : row], dst[max(0, row - law.window) : row]
         src[row], dst[row], kind[row] = _draw_pair(law, world, rng, row, recent_src, recent_dst)
-        note_event(law, world, stream, row)
+        starts_burst[row] = note_event(law, world, src[row], dst[row])
 
 
 @compiled

@@ -77,7 +77,7 @@ class Stream(NamedTuple):
     src: Ints  # [E]
     dst: Ints  # [E]
     time: Floats  # [E]
-    starts_burst: Flags  # [E] filled by `note_event`
+    starts_burst: Flags  # [E] what `note_event` says
 
 
 class World(NamedTuple):
@@ -215,16 +215,16 @@ def history_moves(law: Law, time: Floats, row: int) -> bool:
 
 
 @compiled
-def note_event(law: Law, world: World, stream: Stream, row: int) -> None:
-    """Count the new nodes of event `row`, and mark whether it starts a burst."""
-    tally, source, target = world.tally, stream.src[row], stream.dst[row]
+def note_event(law: Law, world: World, source: int, target: int) -> bool:
+    """Count the new nodes of an event; whether it starts a burst."""
+    tally = world.tally
     if law.bipartite:
         tally[SOURCES_ARRIVED] = max(tally[SOURCES_ARRIVED], source)
         tally[TARGETS_ARRIVED] = max(tally[TARGETS_ARRIVED], target - law.first_target + 1)
     else:
         tally[SOURCES_ARRIVED] = max(tally[SOURCES_ARRIVED], source, target)
         tally[TARGETS_ARRIVED] = tally[SOURCES_ARRIVED]
-    stream.starts_burst[row] = is_bursty(law, source, target) and not has_burst(law, world, source, target)
+    return is_bursty(law, source, target) and not has_burst(law, world, source, target)
 
 
 @compiled

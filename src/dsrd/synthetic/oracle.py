@@ -124,12 +124,13 @@ def _check_rows(row: Ints, events: int) -> None:
 @compiled
 def _answer(law: Law, world: World, stream: Stream, queries: PairQueries, order: Ints, truth: Truth) -> None:
     """Answer the queries in `order`, sorted by row, while the stream is replayed."""
+    src, dst, time, starts_burst = stream
     row = 0
     for query in order:
         while row <= queries.row[query]:
             if row:
-                note_event(law, world, stream, row - 1)
-            if history_moves(law, stream.time, row):
+                starts_burst[row - 1] = note_event(law, world, src[row - 1], dst[row - 1])
+            if history_moves(law, time, row):
                 catch_up(law, world, stream, row)
             row += 1
         source_chance, pair_chance = _pair_chance(law, world, row - 1, queries.src[query], queries.dst[query])

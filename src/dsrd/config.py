@@ -67,12 +67,8 @@ class EvaluateConfig:
 
     batch_size: Positive = 200  # events scored at once; the protocol dyglib averages metrics over these batches
     negatives: tuple[Negatives, ...] = ("random", "historical", "inductive")  # kinds of negatives
-    order: Literal["py37", "py38", "fast"] = (
-        "py37"  # of drawing historical and inductive negatives; py37: as published
-    )
-    known: Literal["all", "trained"] = (
-        "all"  # events an exact model's state observes: all earlier ones, or as published
-    )
+    order: Literal["py37", "py38", "fast"] = "py37"  # of historical and inductive negatives; py37: as published
+    known: Literal["all", "trained"] = "all"  # to the state of an exact model: all earlier events, or as published
     head: str = ""  # which head answers, for a model that has several; empty: its default
     candidates: int = 0  # negatives that the true target is ranked among, for MRR and Hits@k; 0: no ranking
 

@@ -155,7 +155,7 @@ def _unwritable(path: Path, error: OSError) -> MachineError:
 
 
 def _full(path: Path) -> MachineError:
-    return MachineError(f"{path}: the disk is full; free some space and run the same command again")
+    return MachineError(f"{path}: the disk is full; free some space and try again")
 
 
 def _is_full(error: Exception, folder: Path) -> bool:

@@ -201,7 +201,7 @@ def test_apply_refuses_unusable_events(trained_once: Trained):
         (("--apply", "new.csv", "--ask", "nodes"), "--ask is for training a head"),
         (("--apply", "new.csv", "--seed", "0"), "--seed is for training a head"),
         (("--apply", "new.csv", "--end-to-end"), "--end-to-end is for training a head"),
-        (("--out", "x.csv"), "--out goes with --apply"),
+        (("--out", "x.csv"), "--out is only for --apply"),
     ):
         assert message in refused("classify", folder, *words)
 

@@ -131,4 +131,4 @@ def test_fetch_without_a_network_exits_with_code_1(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("dsrd.data.fetch.ATTEMPTS", 1)
     Path("here").mkdir()
     message = refused("data", "fetch", "http://127.0.0.1:9/calls.csv", "--to", "here", code=1)
-    assert "check the network and run the same command again" in message
+    assert "check the network and try again" in message

@@ -14,7 +14,7 @@ import pytest
 from support.call_log import COLUMNS
 from support.program import STREAM, TRAIN, TRAINED, done, dsrd, refused
 
-FULL = "the disk is full; free some space and run the same command again"
+FULL = "the disk is full; free some space and try again"
 MakeDisk = Callable[[int], Path]
 
 

@@ -162,7 +162,7 @@ def test_a_full_disk_is_not_retried(server, tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(fetching, "_append", full)
-    with pytest.raises(DsrdError, match=r"body\.bin\.part: the disk is full; free some space and run"):
+    with pytest.raises(DsrdError, match=r"body\.bin\.part: the disk is full; free some space and try again"):
         fetch(f"{server.url}/body.bin", tmp_path)
     assert len(server.ranges_requested) == 1
 

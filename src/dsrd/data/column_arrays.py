@@ -111,9 +111,7 @@ def look_like_days(time: NDArray[np.float64]) -> bool:
 def names(column: pa.ChunkedArray, role: str, origin: Origin) -> tuple[NDArray[np.int64], pa.Array]:
     """(for each entry the position of its name, the distinct names as text)."""
     if kinds.is_floating(column.type) and _first_failure(column, pa.int64()) == len(column):
-        column = column.cast(
-            pa.int64()
-        )  # data frames may store whole numbers as floats; the name is "7", not "7.0"
+        column = column.cast(pa.int64())  # frames may store whole numbers as floats; the name is "7", not "7.0"
     encoded = column if kinds.is_dictionary(column.type) else column.dictionary_encode()
     encoded = encoded.unify_dictionaries().combine_chunks()
     distinct = encoded.dictionary.cast(pa.string())

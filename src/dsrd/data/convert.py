@@ -163,9 +163,8 @@ def _write_folder(dataset: Dataset, folder: Path) -> None:
     events_file, edge_file, node_file, names_file = dyglib.parts(folder / f"{dyglib.PREFIX}{folder.name}.csv")
     columns = {"": np.arange(len(event)), "u": src, "i": dst, "ts": time, "label": label, "idx": event}
     for file, x in ((edge_file, dataset.edge_x), (node_file, dataset.node_x)):
-        matrix = (
-            x.numpy() if x.shape[1] else np.zeros((len(x), 1), np.float32)
-        )  # other readers expect at least one column
+        # Other readers expect at least one column of features.
+        matrix = x.numpy() if x.shape[1] else np.zeros((len(x), 1), np.float32)
         with replacing(file) as temporary, temporary.open("wb") as handle:
             np.save(handle, matrix)
     if dataset.names is not None:

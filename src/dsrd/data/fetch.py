@@ -97,8 +97,8 @@ def _download_with_retries(url: str, part: Path, progress: Progress | None) -> N
         except OSError as error:
             full = error.errno == errno.ENOSPC
             problem = "the disk is full; free some space" if full else f"{error.strerror}; choose another folder"
-            raise MachineError(f"{part}: {problem} and run the same command again") from error
-    raise MachineError(f"{url}: {reason} ({ATTEMPTS} attempts); check the network and run the same command again")
+            raise MachineError(f"{part}: {problem} and try again") from error
+    raise MachineError(f"{url}: {reason} ({ATTEMPTS} attempts); check the network and try again")
 
 
 def _resume(url: str, part: Path, progress: Progress | None) -> None:

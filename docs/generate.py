@@ -1,4 +1,4 @@
-"""Write docs/models.md and settings.md from the code, results.md and a table of the README from records.
+"""Write models, settings and results of docs/reference, and the table of results in README.md.
 
 `python docs/generate.py` after a change of either; a test compares.
 """
@@ -131,7 +131,7 @@ def models_page() -> str:
         "# Models\n",
         NOTE,
         "Sizes are those of the default settings on a stream without features. A state of 0 bytes per node, where "
-        "there is one, grows with the events instead. k: `neighbors`. Settings: [settings.md](settings.md).\n",
+        "there is one, grows with the events instead. k: `neighbors`. Settings: [the list](settings.md).\n",
         table(columns, lines),
         "Settings that choose among ways of doing it; those with a star are explained under Fidelity, which says "
         "where a model differs from its paper or from public code, and in so many points:\n",
@@ -221,7 +221,7 @@ def results_page() -> str:
         f"*best published*: {source}. Measured under dyglib.",
         "",
         "*published view*: the same weights, their state held to what published states know "
-        "(`evaluate.known=trained`, see [protocol.md](protocol.md)).",
+        "(`evaluate.known=trained`, see [the protocol](../explanation/protocol.md#passes)).",
     ]
     for place in sorted({key[:3] for key in runs}):
         lines += ["", f"## {place[0]}, {place[1]}, {place[2]} setting", ""]
@@ -266,7 +266,8 @@ def _node_results(records: list[dict[str, Any]]) -> list[str]:
             row = [record["dataset"], _model(record), record["training"], record["asks"]]
             rows.append([*row, str(record["seed"]), kind, auc, auprc, f"{part['auprc_factor']:.2f}"])
     columns = ["data set", "model", "training", "asked of", "seed", "class", "ROC-AUC", "AUPRC", "over chance"]
-    about = "Test, in percent, with 95 % bootstrap intervals; how it is asked: [classify.md](classify.md)."
+    about = "Test, in percent, with 95 % bootstrap intervals. How the questions are asked: "
+    about += "[classify nodes](../how-to/classify-nodes.md)."
     return ["", "## Classification of nodes", "", about, "", table(columns, rows).rstrip("\n")]
 
 
@@ -290,7 +291,7 @@ def _beside_published() -> list[str]:
     about = (
         "Test AP against random negatives, transductive, dyglib, published settings, to early stopping or the "
         f"limit of time in the record; learning curves are in the records. *published*: {published['source']}. "
-        "What explains a difference: [choose.md](choose.md#why-some-rows-differ)."
+        "What explains a difference: [why some baseline rows differ](../explanation/baseline-rows.md)."
     )
     return ["", "## Baselines beside their published rows", "", about, "", table(columns, rows).rstrip("\n")]
 
@@ -310,7 +311,7 @@ def _other_streams() -> list[str]:
         for kind in KINDS[:2]
     ]
     about = "Transductive, dyglib, one seed, two minutes of training on one thread for each model, defaults; what "
-    about += "the streams are and the command: [other streams](../results/other-streams/README.md)."
+    about += "the streams are and the command: `results/other-streams/README.md`."
     shown = table(["stream", "negatives", *models], rows).rstrip("\n")
     return ["", "## Streams that nothing was tuned on", "", about, "", shown]
 
@@ -384,9 +385,9 @@ def readme() -> str:
 def pages() -> dict[str, str]:
     """Each generated page by its file name, seen from here."""
     return {
-        "models.md": models_page(),
-        "settings.md": settings_page(),
-        "results.md": results_page(),
+        "reference/models.md": models_page(),
+        "reference/settings.md": settings_page(),
+        "reference/results.md": results_page(),
         "../README.md": readme(),
     }
 

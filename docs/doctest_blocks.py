@@ -1,4 +1,4 @@
-"""For the site: examples in docstrings (`>>>`) as code blocks. mkdocs.yml names this file as an extension of griffe."""
+"""Examples in docstrings (`>>>`) become code blocks of the site; an extension of griffe, named in mkdocs.yml."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Where a run keeps itself; docs/run-folder.md says what each file holds."""
+    """Where a run keeps itself; docs/reference/run-folder.md says what each file holds."""
 
     path: Path
 

@@ -264,6 +264,16 @@ def test_code_files_that_pages_name_exist(page: str):
         assert any(any(ROOT.glob(f"{folder}/{name}".lstrip("/"))) for folder in WHERE_FILES_ARE), f"{page}: {name}"
 
 
+def test_the_symbols_of_dsrd_have_the_names_the_page_says():
+    page = (DOCS / "explanation" / "dsrd.md").read_text()
+    table = page.split("## Symbols\n")[1].split("\n\n")[1]
+    code = "\n".join(path.read_text() for path in (ROOT / "src/dsrd/models/dsrd").glob("*.py"))
+    named = [part for name in re.findall(r"`([A-Za-z_.0-9]+)`", table) for part in name.split(".") if part != "py"]
+    missing = [name for name in named if not re.search(rf"\b{name}\b", code)]
+    assert len(named) > 20
+    assert [name for name in missing if not (ROOT / f"src/dsrd/models/dsrd/{name}.py").exists()] == []
+
+
 def test_the_site_builds_without_a_warning(tmp_path: Path):
     if not all(importlib.util.find_spec(name) for name in ("zensical", "mkdocstrings")):
         pytest.skip("Zensical or mkdocstrings is not installed; `make docs` installs them")

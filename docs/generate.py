@@ -89,8 +89,9 @@ def settings_page() -> str:
     parts = [
         "# Settings\n",
         NOTE,
-        "Any of these can be given as `--set KEY=VALUE`, or in Python as "
-        "`run.with_overrides({KEY: VALUE})`. A wrong key is refused with the nearest right one.\n",
+        "Give a setting as `--set KEY=VALUE` on the command line, or as a keyword of `LinkPredictor` in Python: "
+        "`LinkPredictor(epochs=5)`, or with its part where a name occurs twice: `train__batch_size=100`. "
+        "A wrong key is refused, and the nearest right one is named.\n",
         "## The run\n",
         settings_table(RunConfig, only=("preset", "seed")),
         "Data set, model and protocol have options of their own: `--dataset`, `--model`, `--protocol`.\n",
@@ -130,11 +131,11 @@ def models_page() -> str:
     parts = [
         "# Models\n",
         NOTE,
-        "Sizes are those of the default settings on a stream without features. A state of 0 bytes per node, where "
-        "there is one, grows with the events instead. k: `neighbors`. Settings: [the list](settings.md).\n",
+        "Sizes are those of the default settings on a stream without features. A state with 0 bytes per node grows "
+        "with the events instead. k is the setting `neighbors`. All settings: [the list](settings.md).\n",
         table(columns, lines),
-        "Settings that choose among ways of doing it; those with a star are explained under Fidelity, which says "
-        "where a model differs from its paper or from public code, and in so many points:\n",
+        "These settings choose between variants of a model. A star: explained under *Fidelity* in the section of "
+        "the model, which lists where it differs from its paper or from public code; *points* counts the entries.\n",
         table(["model", "options", "points"], switches),
     ]
     for row in rows:
@@ -212,11 +213,11 @@ def results_page() -> str:
         "# Results",
         "",
         NOTE,
-        "Test AP / AUC in percent (mean over batches), from the records in `results/`: mean over the seeds that "
-        "were run, with the standard deviation of AP where there are several. Each record holds its settings, and "
-        "so the command: `dsrd train --dataset D --model M --seed S --protocol P` with them, or `dsrd evaluate` "
-        "for a model that learns nothing. A record with `trained` is that of a run trained under the protocol it "
-        "names and measured by `dsrd evaluate RUN --protocol P`.",
+        "Test AP / AUC in percent (mean over batches), from the records in `results/`. A cell is the mean over "
+        "seeds, with the standard deviation of AP where there are several. Each record holds its settings, and so "
+        "the command that repeats it: `dsrd train --dataset D --model M --seed S --protocol P` with these settings, "
+        "or `dsrd evaluate` for a model that learns nothing. A record with `trained` belongs to a run that was "
+        "trained under the protocol named there and measured by `dsrd evaluate RUN --protocol P`.",
         "",
         f"*best published*: {source}. Measured under dyglib.",
         "",

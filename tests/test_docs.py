@@ -266,7 +266,7 @@ def test_code_files_that_pages_name_exist(page: str):
 
 def test_the_symbols_of_dsrd_have_the_names_the_page_says():
     page = (DOCS / "explanation" / "dsrd.md").read_text()
-    table = page.split("## Symbols\n")[1].split("\n\n")[1]
+    table = page.split("## Symbols\n")[1].strip().split("\n\n")[0]
     code = "\n".join(path.read_text() for path in (ROOT / "src/dsrd/models/dsrd").glob("*.py"))
     named = [part for name in re.findall(r"`([A-Za-z_.0-9]+)`", table) for part in name.split(".") if part != "py"]
     missing = [name for name in named if not re.search(rf"\b{name}\b", code)]

@@ -131,11 +131,11 @@ def models_page() -> str:
     parts = [
         "# Models\n",
         NOTE,
-        "Sizes are those of the default settings on a stream without features. A state with 0 bytes per node grows "
+        "Sizes are those of the default settings on a stream without features. A state of 0 bytes per node grows "
         "with the events instead. k is the setting `neighbors`. All settings: [the list](settings.md).\n",
         table(columns, lines),
         "These settings choose between variants of a model. A star: explained under *Fidelity* in the section of "
-        "the model, which lists where it differs from its paper or from public code; *points* counts the entries.\n",
+        "the model, which lists where it departs from paper or public code; *points* counts these.\n",
         table(["model", "options", "points"], switches),
     ]
     for row in rows:
@@ -215,7 +215,7 @@ def results_page() -> str:
         NOTE,
         "Test AP / AUC in percent (mean over batches), from the records in `results/`. A cell is the mean over "
         "seeds, with the standard deviation of AP where there are several. Each record holds its settings, and so "
-        "the command that repeats it: `dsrd train --dataset D --model M --seed S --protocol P` with these settings, "
+        "the command that repeats it: `dsrd train --dataset D --model M --seed S --protocol P` with them, "
         "or `dsrd evaluate` for a model that learns nothing. A record with `trained` belongs to a run that was "
         "trained under the protocol named there and measured by `dsrd evaluate RUN --protocol P`.",
         "",

@@ -40,4 +40,4 @@ docs: setup
 	$(BIN)/python -m zensical build --strict --clean
 
 clean:
-	rm -rf $(VENV) site .cache .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

@@ -67,7 +67,7 @@ TRAIN = (
     Step("2 score", "events and negatives", "model", (SCORE, ("history/past.py", "Past"))),
     Step("3 loss", "and its gradient", "model", (("models/base.py", "TemporalModel.loss"),)),
     Step("4 observe", "the state changes", "model", (OBSERVE, ("state.py", "State"))),
-    Step("5 step", "the weights change", "measure", (("train/average.py", "Average"),)),
+    Step("5 step", "the weights change", "measure", (("train/loop.py", "train_epoch"),)),
 )
 LOOP = ("train/loop.py", "train_epoch")
 MEASURE = (
@@ -76,7 +76,7 @@ MEASURE = (
         "evaluate",
         "draw, score, observe",
         "measure",
-        (("evaluate/protocol.py", "passes"), ("evaluate/scoring.py", "score_pass")),
+        (("negatives/sampling.py", "draw_negatives"), ("evaluate/scoring.py", "score_pass")),
     ),
     Step(
         "record",

@@ -42,7 +42,11 @@ bench: setup
 	$(BIN)/python benchmarks/building_blocks.py
 
 docs: setup
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/generate_reference.py
+	$(BIN)/python docs/pictures.py
+	$(BIN)/python -m zensical build --strict --clean
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .coverage dist

@@ -1,4 +1,4 @@
-"""Write docs/models.md and settings.md from the code, results.md and a table of the README from records.
+"""Write models, settings and results of docs/reference, and the table of results in README.md.
 
 `python docs/generate.py` after a change of either; a test compares.
 """
@@ -89,8 +89,9 @@ def settings_page() -> str:
     parts = [
         "# Settings\n",
         NOTE,
-        "Any of these can be given as `--set KEY=VALUE`, or in Python as "
-        "`run.with_overrides({KEY: VALUE})`. A wrong key is refused with the nearest right one.\n",
+        "Give a setting as `--set KEY=VALUE` on the command line, or as a keyword of `LinkPredictor` in Python: "
+        "`LinkPredictor(epochs=5)`, or with its part where a name occurs twice: `train__batch_size=100`. "
+        "A wrong key is refused, and the nearest right one is named.\n",
         "## The run\n",
         settings_table(RunConfig, only=("preset", "seed")),
         "Data set, model and protocol have options of their own: `--dataset`, `--model`, `--protocol`.\n",
@@ -130,11 +131,11 @@ def models_page() -> str:
     parts = [
         "# Models\n",
         NOTE,
-        "Sizes are those of the default settings on a stream without features. A state of 0 bytes per node, where "
-        "there is one, grows with the events instead. k: `neighbors`. Settings: [settings.md](settings.md).\n",
+        "Sizes are those of the default settings on a stream without features. A state of 0 bytes per node grows "
+        "with the events instead. k is the setting `neighbors`. All settings: [the list](settings.md).\n",
         table(columns, lines),
-        "Settings that choose among ways of doing it; those with a star are explained under Fidelity, which says "
-        "where a model differs from its paper or from public code, and in so many points:\n",
+        "These settings choose between variants of a model. A star: explained under *Fidelity* in the section of "
+        "the model, which lists where it departs from paper or public code; *points* counts these.\n",
         table(["model", "options", "points"], switches),
     ]
     for row in rows:
@@ -212,16 +213,16 @@ def results_page() -> str:
         "# Results",
         "",
         NOTE,
-        "Test AP / AUC in percent (mean over batches), from the records in `results/`: mean over the seeds that "
-        "were run, with the standard deviation of AP where there are several. Each record holds its settings, and "
-        "so the command: `dsrd train --dataset D --model M --seed S --protocol P` with them, or `dsrd evaluate` "
-        "for a model that learns nothing. A record with `trained` is that of a run trained under the protocol it "
-        "names and measured by `dsrd evaluate RUN --protocol P`.",
+        "Test AP / AUC in percent (mean over batches), from the records in `results/`. A cell is the mean over "
+        "seeds, with the standard deviation of AP where there are several. Each record holds its settings, and so "
+        "the command that repeats it: `dsrd train --dataset D --model M --seed S --protocol P` with them, "
+        "or `dsrd evaluate` for a model that learns nothing. A record with `trained` belongs to a run that was "
+        "trained under the protocol named there and measured by `dsrd evaluate RUN --protocol P`.",
         "",
         f"*best published*: {source}. Measured under dyglib.",
         "",
         "*published view*: the same weights, their state held to what published states know "
-        "(`evaluate.known=trained`, see [protocol.md](protocol.md)).",
+        "(`evaluate.known=trained`, see [the protocol](../explanation/protocol.md#passes)).",
     ]
     for place in sorted({key[:3] for key in runs}):
         lines += ["", f"## {place[0]}, {place[1]}, {place[2]} setting", ""]
@@ -266,7 +267,8 @@ def _node_results(records: list[dict[str, Any]]) -> list[str]:
             row = [record["dataset"], _model(record), record["training"], record["asks"]]
             rows.append([*row, str(record["seed"]), kind, auc, auprc, f"{part['auprc_factor']:.2f}"])
     columns = ["data set", "model", "training", "asked of", "seed", "class", "ROC-AUC", "AUPRC", "over chance"]
-    about = "Test, in percent, with 95 % bootstrap intervals; how it is asked: [classify.md](classify.md)."
+    about = "Test, in percent, with 95 % bootstrap intervals. How the questions are asked: "
+    about += "[classify nodes](../how-to/classify-nodes.md)."
     return ["", "## Classification of nodes", "", about, "", table(columns, rows).rstrip("\n")]
 
 
@@ -290,7 +292,7 @@ def _beside_published() -> list[str]:
     about = (
         "Test AP against random negatives, transductive, dyglib, published settings, to early stopping or the "
         f"limit of time in the record; learning curves are in the records. *published*: {published['source']}. "
-        "What explains a difference: [choose.md](choose.md#why-some-rows-differ)."
+        "What explains a difference: [why some baseline rows differ](../explanation/baseline-rows.md)."
     )
     return ["", "## Baselines beside their published rows", "", about, "", table(columns, rows).rstrip("\n")]
 
@@ -310,7 +312,7 @@ def _other_streams() -> list[str]:
         for kind in KINDS[:2]
     ]
     about = "Transductive, dyglib, one seed, two minutes of training on one thread for each model, defaults; what "
-    about += "the streams are and the command: [other streams](../results/other-streams/README.md)."
+    about += "the streams are and the command: `results/other-streams/README.md`."
     shown = table(["stream", "negatives", *models], rows).rstrip("\n")
     return ["", "## Streams that nothing was tuned on", "", about, "", shown]
 
@@ -384,9 +386,9 @@ def readme() -> str:
 def pages() -> dict[str, str]:
     """Each generated page by its file name, seen from here."""
     return {
-        "models.md": models_page(),
-        "settings.md": settings_page(),
-        "results.md": results_page(),
+        "reference/models.md": models_page(),
+        "reference/settings.md": settings_page(),
+        "reference/results.md": results_page(),
         "../README.md": readme(),
     }
 

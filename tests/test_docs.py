@@ -1,4 +1,4 @@
-"""What the documentation says is run: examples, commands, the model of CONTRIBUTING, generated pages, links."""
+"""The documentation is run: examples, commands, the model of CONTRIBUTING; pages are fresh, links lead on."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -27,7 +28,9 @@ from dsrd.cli.main import app
 from dsrd.data.sample import write_sample
 
 ROOT = Path(__file__).parent.parent
-PAGES = {str(path.relative_to(ROOT)): path for path in [*ROOT.glob("*.md"), *sorted((ROOT / "docs").glob("*.md"))]}
+DOCS = ROOT / "docs"
+PAGES = {path.relative_to(ROOT).as_posix(): path for path in [*ROOT.glob("*.md"), *sorted(DOCS.rglob("*.md"))]}
+GENERATORS = ("generate.py", "generate_reference.py", "pictures.py")
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 QUICK = ("--set", "train.epochs=1", "--set", "model.dim=16")
 
@@ -172,9 +175,10 @@ def test_the_model_of_contributing_passes_the_conformance_tests(tmp_path: Path):
     assert int(passed[1]) > 15, "most checks hold any model"
 
 
-def test_generated_pages_are_fresh():
-    for name, text in load_file(ROOT / "docs" / "generate.py").pages().items():
-        assert (ROOT / "docs" / name).read_text() == text, f"docs/{name} is stale: run `python docs/generate.py`"
+@pytest.mark.parametrize("script", GENERATORS)
+def test_generated_pages_are_fresh(script: str):
+    for name, text in load_file(DOCS / script).pages().items():
+        assert (DOCS / name).read_text() == text, f"docs/{name} is stale: run `python docs/{script}`"
 
 
 def load_file(path: Path) -> ModuleType:
@@ -211,10 +215,76 @@ def test_the_readme_shows_what_the_demo_prints():
             assert re.search(row, PAGES["README.md"].read_text()), f"README: the demo now prints {row}"
 
 
+def links(page: str) -> list[tuple[str, str]]:
+    """(file, heading) of every link inside the repository; a link within the page has no file."""
+    prose = re.sub(r"^```.*?^```$|`[^`\n]+`", "", PAGES[page].read_text(), flags=re.M | re.S)
+    found = re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", prose)
+    return [(file, heading) for file, heading in found if file or heading]
+
+
+def headings(path: Path) -> set[str]:
+    """The anchors of a page, as the site makes them."""
+    prose = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.M | re.S)
+    plain = (re.sub(r"[^\w\s-]", "", heading).strip().lower() for heading in re.findall(r"^#+ (.+)$", prose, re.M))
+    return {re.sub(r"[-\s]+", "-", heading) for heading in plain}
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_links_lead_somewhere(page: str):
-    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", PAGES[page].read_text()):
-        assert (PAGES[page].parent / target).exists(), f"{page}: {target}"
+    for file, heading in links(page):
+        target = (PAGES[page].parent / file).resolve() if file else PAGES[page]
+        assert target.exists(), f"{page}: {file}"
+        assert not heading or heading in headings(target), f"{page}: {file}#{heading}"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("docs/")])
+def test_pages_of_the_site_link_inside_it(page: str):
+    """The site holds nothing but docs/; name other files without a link."""
+    for file, _ in links(page):
+        assert (PAGES[page].parent / file).resolve().is_relative_to(DOCS), f"{page}: {file}"
+
+
+def test_headings_become_anchors():
+    assert "2026-11-16-uslegis-under-strict" in headings(DOCS / "log.md")
+    assert ("", "dsrd-train") in links("docs/reference/command-line.md")
+
+
+def test_the_navigation_lists_every_page_once():
+    listed = re.findall(r"([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.M)
+    assert sorted(listed) == sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
+
+
+WHERE_FILES_ARE = ("", "docs", "src/dsrd", "src/dsrd/*", "src/dsrd/models/*", "tests/reference")
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in ("CHANGELOG.md", "docs/log.md")])
+def test_code_files_that_pages_name_exist(page: str):
+    """`train/loop.py`, seen from the root or from a package; logs may name what is gone."""
+    for name in re.findall(r"`([\w/]+\.py)`", PAGES[page].read_text()):
+        assert any(any(ROOT.glob(f"{folder}/{name}".lstrip("/"))) for folder in WHERE_FILES_ARE), f"{page}: {name}"
+
+
+def test_the_symbols_of_dsrd_have_the_names_the_page_says():
+    page = (DOCS / "explanation" / "dsrd.md").read_text()
+    table = page.split("## Symbols\n")[1].strip().split("\n\n")[0]
+    code = "\n".join(path.read_text() for path in (ROOT / "src/dsrd/models/dsrd").glob("*.py"))
+    named = [part for name in re.findall(r"`([A-Za-z_.0-9]+)`", table) for part in name.split(".") if part != "py"]
+    missing = [name for name in named if not re.search(rf"\b{name}\b", code)]
+    assert len(named) > 20
+    assert [name for name in missing if not (ROOT / f"src/dsrd/models/dsrd/{name}.py").exists()] == []
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path):
+    if not all(importlib.util.find_spec(name) for name in ("zensical", "mkdocstrings")):
+        pytest.skip("Zensical or mkdocstrings is not installed; `make docs` installs them")
+    for name in ("docs", "src"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "mkdocs.yml", tmp_path)
+    build = [sys.executable, "-m", "zensical", "build", "--strict"]
+    done = subprocess.run(build, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    page = (tmp_path / "site" / "reference" / "api.html").read_text()
+    assert all(f"dsrd.{name}" in page for name in dsrd.__all__), "a public name without a docstring"
 
 
 def test_pages_name_no_machine():

@@ -117,7 +117,7 @@ def test_wide_features_are_folded_and_keep_their_size() -> None:
 
 @pytest.mark.parametrize(("edge_dim", "per_node"), [(1, 32), (4, 68), (172, 212)])
 def test_bytes_are_as_documented(edge_dim: int, per_node: int) -> None:
-    """docs/dsrd.md: what features add to a node's bytes with the default three scales."""
+    """docs/explanation/dsrd.md: what features add to a node's bytes with the default three scales."""
     state = State(num_nodes=1000)
     Content(edge_dim, 3, False, state)
     stream_wide = 8 * 3 * (1 + 2 * min(edge_dim, WIDEST)) + 32

@@ -336,7 +336,7 @@ def test_bfloat16_round_trip(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("precision", "per_node"), [("float32", 3160), ("bfloat16", 1624)])
 def test_bytes_are_as_documented(precision: str, per_node: int) -> None:
-    """docs/dsrd.md: bytes per node and per slot of the default settings, rows made as ids come."""
+    """docs/explanation/dsrd.md: bytes per node and per slot of the default settings, rows made as ids come."""
     model = create("dsrd", GraphSpec(num_nodes=1_000_000), overridden(DSRDConfig(), {"precision": precision}))
     table, size = 1024 * 40, 8 + 24  # and the clock
     assert model.state.nbytes() == per_node + table + size  # nobody's row

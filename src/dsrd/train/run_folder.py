@@ -28,7 +28,7 @@ from dsrd.train.stopping import TrainingProgress
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The files of a run; docs/run-folder.md describes each of them."""
+    """The files of a run; docs/reference/run-folder.md describes each of them."""
 
     path: Path
 

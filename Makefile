@@ -49,4 +49,4 @@ docs: setup
 	$(BIN)/python -m zensical build --strict --clean
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .coverage dist
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .coverage dist site .cache

@@ -32,11 +32,11 @@ API = {
     ),
     "Models": (
         "What a new model builds on.",
-        ["TemporalModel", "NodeEncoder", "GraphSpec", "State", "create", "model_names"],
+        ["TemporalModel", "NodeEncoder", "ModelCard", "GraphSpec", "State", "create", "model_names"],
     ),
     "Training and evaluation": (
         "The parts behind `LinkPredictor`, for experiments that need them one by one.",
-        ["RunConfig", "Task", "Fit", "evaluate_model", "draw_negatives", "metrics"],
+        ["RunConfig", "Task", "Trainer", "evaluate_model", "draw_negatives", "metrics"],
     ),
     "Errors": ("What the library raises.", ["DsrdError"]),
 }

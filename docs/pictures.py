@@ -57,7 +57,7 @@ READ = (
         "Trainer",
         "epochs, early stopping",
         "measure",
-        (("train/trainer.py", "Fit"), ("train/learner.py", "Learner")),
+        (("train/trainer.py", "Trainer"), ("train/loop.py", "Learner")),
     ),
 )
 SCORE = ("models/base.py", "TemporalModel.score")

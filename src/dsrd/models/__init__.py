@@ -54,7 +54,7 @@ def names() -> list[str]:
 
 
 def rules() -> list[str]:
-    """The models that learn nothing, to be shown beside those that do.
+    """The models that learn nothing, with which tables compare the others.
 
     >>> "edgebank" in rules()
     True

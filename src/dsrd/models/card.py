@@ -33,7 +33,7 @@ class ModelCard:
     presets: Mapping[str, Preset] = field(default_factory=dict)  # further variants, by name
     small: Mapping[str, Any] = field(default_factory=dict)  # model settings that make a test quick
     skips: Mapping[str, str] = field(default_factory=dict)  # conformance checks that cannot hold, and why
-    rule: bool = False  # learns nothing; tables show it beside every trained model
+    rule: bool = False  # learns nothing; tables compare every trained model with it
     any_clock: bool = False  # scores do not depend on the unit of time
 
 

@@ -1,4 +1,4 @@
-"""Attention from a node at a time to its past interactions, and layers of it one upon the other."""
+"""Attention from a node at a time to its past interactions, and a stack of such layers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class TemporalAttention(nn.Module):
     ) -> Tensor:  # [Q, n], [Q, t], [Q, k, n], [Q, k, t], [Q, k, e], [Q, k] -> [Q, n + t]
         center = torch.cat([node, now], dim=-1)  # [Q, n + t]
         query = self.query(center).unflatten(-1, (self.heads, self.head_dim))  # [Q, h, d]
-        # with one query per row, mapping the query back and the sum forth spares mapping all k neighbours
+        # with one query per row it is cheaper to map the query and the sum than all k neighbours
         links = torch.cat([neighbor, age, edge], dim=-1)  # [Q, k, w]
         key, value = (
             part.columns(neighbor, age, edge).view(self.heads, self.head_dim, links.shape[-1])  # [h, d, w]

@@ -28,7 +28,7 @@ def speed(
     protocol: options.Protocol = None,
     preset: options.Preset = "published",
     batches: Annotated[
-        int, typer.Option("--batches", metavar="N", help="Time only the first N batches; 0: all.")
+        int, typer.Option("--batches", metavar="N", help="Time only N batches, spread over the stream; 0: all.")
     ] = 0,
     repeats: Annotated[
         int, typer.Option("--repeats", metavar="N", help="Number of timed epochs; the median is reported.")

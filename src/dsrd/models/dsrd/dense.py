@@ -40,7 +40,7 @@ from torch import Tensor, nn
 from dsrd.events import Events, Query
 from dsrd.history.past import Past
 from dsrd.models.base import GraphSpec, at_least, distinct
-from dsrd.models.dsrd.retention import Block, Body, Decays, cosine, squashed
+from dsrd.models.dsrd.retention import Block, Body, Decays, cosine, signed_log
 from dsrd.models.dsrd.settings import DSRDConfig
 from dsrd.models.dsrd.steps import Rows, Steps, gathered, independent, retained
 from dsrd.state import State
@@ -74,13 +74,13 @@ class Inputs(nn.Module):
     def of_node(self, node: Tensor, past: Past) -> Tensor:  # [...] -> [..., dim]
         if self.node is None:
             return self.bias.expand(*node.shape, -1)
-        own: Tensor = self.node(squashed(past.node_x(node).to(self.bias.dtype))) + self.bias
+        own: Tensor = self.node(signed_log(past.node_x(node).to(self.bias.dtype))) + self.bias
         return own
 
     def of_event(self, event: Tensor, age: Tensor, past: Past) -> Tensor:  # [B, k], [B, k] -> [B, k, dim]
         feature = torch.cos(age.unsqueeze(-1) * self.log_rate.exp())
         if self.edge is not None:
-            feature = feature + self.edge(squashed(past.edge_x(event).to(feature.dtype)))
+            feature = feature + self.edge(signed_log(past.edge_x(event).to(feature.dtype)))
         mixed: Tensor = self.mix(feature)
         return mixed
 

@@ -117,7 +117,7 @@ def cosine(product: Tensor, query: Tensor, key_square: Tensor) -> Tensor:
     return product * torch.rsqrt(query.square().sum(-1, keepdim=True) * key_square + 1e-12)
 
 
-def squashed(x: Tensor) -> Tensor:
+def signed_log(x: Tensor) -> Tensor:
     """Features of any size on one scale: small ones as they are, large ones by their logarithm."""
     return torch.sign(x) * torch.log1p(x.abs())
 

@@ -7,8 +7,6 @@ Every node has a fixed random code made from its id, an event writes the partner
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -24,28 +22,27 @@ from dsrd.history.past import Past
 from dsrd.models.base import GraphSpec, beside_nobody
 from dsrd.models.dsrd import walk_queries, walk_state
 from dsrd.models.dsrd.content import Content
-from dsrd.models.dsrd.overlay import lent
-from dsrd.models.dsrd.retention import Block, Body, Decays, cosine, plain, squashed
+from dsrd.models.dsrd.overlay import Queries, queries_of, unobserved
+from dsrd.models.dsrd.retention import Block, Body, Decays, cosine, plain, signed_log
 from dsrd.models.dsrd.settings import DSRDConfig
-from dsrd.models.dsrd.walk_queries import WINDOW
+from dsrd.models.dsrd.walk_queries import Pending, Reading, View
+from dsrd.models.dsrd.walk_state import (
+    ACT_KINDS,
+    Arrivals,
+    Decay,
+    NodeRows,
+    PairTable,
+    WalkState,
+    empty_table,
+    with_room,
+)
+from dsrd.models.dsrd.windows import WINDOW, Index
 from dsrd.nn.time import TICKS, span
 from dsrd.state import State
 
-Arrays = tuple[NDArray[Any], ...]
-TABLE = ("key", "met", "count", "met_last")
-FIELDS = ("step1", "step2", "acts", "last", *TABLE, "size", "clock")  # in the order of `walk_state`
+PAIR_FIELDS = ("key", "met", "count", "met_last", "size")  # of the state, in the order of `PairTable`
+FIRST_SLOTS = 1024  # of an empty table of pairs
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-
-
-@dataclass(frozen=True)
-class Reading:
-    """What state and windows say about pairs, either endpoint first; ages and counts as they are."""
-
-    tokens: Tensor  # [2, Q, k, pair + window]
-    age: Tensor  # [2, Q, k]
-    event: Tensor  # [2, Q, k]
-    pair: Tensor  # [Q, pair]
-    node: Tensor  # [2, Q, node]
 
 
 @dataclass(frozen=True)
@@ -186,8 +183,8 @@ class Walks(Body):
         seen = torch.log1p(reading.tokens.clamp(min=0))  # counts of any size on one scale
         pair, node = torch.log1p(reading.pair.clamp(min=0)), torch.log1p(reading.node.clamp(min=0))
         if self.content is not None:
-            compared = self.content.read(query, past, state, self._rates()[0])
-            node = torch.cat([node, squashed(compared)], dim=-1)
+            compared = self.content.read(query, past, state, self._decay().rate)
+            node = torch.cat([node, signed_log(compared)], dim=-1)
         if self.config.ablate == "no_state":
             pair, node = torch.zeros_like(pair), torch.zeros_like(node)
             seen = torch.cat([torch.zeros_like(seen[..., :-WINDOW]), seen[..., -WINDOW:]], dim=-1)
@@ -203,53 +200,60 @@ class Walks(Body):
         at one pace alone says the wrong thing at another."""
         return math.exp(self.config.stretch * torch.randn(()).item()) if self.training else 1.0
 
-    def _tokens(self, reading: Reading, x: Tensor, seen: Tensor, past: Past) -> Tensor:
-        token = side_by_side(self.token, *self.age(x), seen, squashed(past.edge_x(reading.event)))
+    def _tokens(self, reading: Reading[Tensor], x: Tensor, seen: Tensor, past: Past) -> Tensor:
+        token = side_by_side(self.token, *self.age(x), seen, signed_log(past.edge_x(reading.event)))
         return gelu(token)
 
     def _start(self, query: Query, x: Tensor, mask: Tensor, node: Tensor, past: Past) -> Tensor:
         some = mask[..., :1]  # [2, Q, 1]: is there any history
         length = torch.log1p(mask.sum(-1, keepdim=True))
-        own = squashed(past.node_x(torch.stack([query.src, query.dst])))
+        own = signed_log(past.node_x(torch.stack([query.src, query.dst])))
         age = torch.cat(self.age(x[..., 0]), dim=-1) * some
         start: Tensor = self.start(torch.cat([age, some, length, node, own], dim=-1))
         return start
 
-    def read(self, query: Query, past: Past, state: State) -> Reading:
-        """Ask state and windows about every pair, each at its own time; the state is left as it was."""
-        src, dst, time = (column.cpu().numpy() for column in (query.src, query.dst, query.time))
-        k, count, widths = self.config.neighbors, len(src), (len(self.rate), len(self.fine))
+    def read(self, query: Query, past: Past, state: State) -> Reading[Tensor]:
+        """Look up every pair in state and windows, at its own time."""
+        k, count, widths = self.config.neighbors, len(query), (len(self.rate), len(self.fine))
         pair_dim, node_dim = walk_queries.pair_width(*widths), walk_queries.node_width(*widths)
-        tokens = np.zeros((2, count, k, pair_dim + WINDOW), np.float32)
-        age, event = (np.zeros((2, count, k), kind) for kind in (np.float32, np.int64))
-        pair, node = np.zeros((count, pair_dim), np.float32), np.zeros((2, count, node_dim), np.float32)
-        out = (tokens, age, event, pair, node)
-        order, how = np.argsort(time, kind="stable"), (*self._rates(), self.whole_moments, k)
-        with _with_new(state, past) as (arrays, new):
-            walk_queries.read(arrays, past.index, *how, src, dst, time, order, new, out)
+        out = Reading[NDArray[Any]](
+            tokens=np.zeros((2, count, k, pair_dim + WINDOW), np.float32),
+            age=np.zeros((2, count, k), np.float32),
+            event=np.zeros((2, count, k), np.int64),
+            pair=np.zeros((count, pair_dim), np.float32),
+            node=np.zeros((2, count, node_dim), np.float32),
+        )
+        queries = queries_of(query)
+        view, pending = self._view(queries, past, state)
+        walk_queries.read(view, pending, Index(*past.index), queries, out)
         return Reading(*(as_tensor(array).to(query.src.device) for array in out))
 
     def _directions(self, node: Tensor, time: Tensor, past: Past, state: State) -> Tensor:
-        """Where each node's walks point, in the space of codes.  # [n] -> [n, 2 code_dim]"""
-        asked, when = node.cpu().numpy(), time.cpu().numpy()
-        out = np.zeros((len(asked), 2, self.config.code_dim), np.float32)
-        order = np.argsort(when, kind="stable")
-        with _with_new(state, past) as (arrays, new):
-            walk_queries.directions(arrays, *self._rates(), asked, when, order, new, out)
+        """The directions of each node's walk vectors, in the space of codes.  # [n] -> [n, 2 code_dim]"""
+        queries = queries_of(beside_nobody(node, time))
+        out = np.zeros((len(node), 2, self.config.code_dim), np.float32)
+        view, pending = self._view(queries, past, state)
+        walk_queries.directions(view, pending, queries, out)
         return as_tensor(out).flatten(1).to(node.device)
+
+    def _view(self, queries: Queries, past: Past, state: State) -> tuple[View, Pending]:
+        new = unobserved(past.unobserved, queries.time)
+        return walk_queries.view_of(_arrays(state), new, self._decay(), self.whole_moments)
 
     def observe(self, events: Events, past: Past, state: State) -> None:
         state.rows_for(torch.cat([events.src, events.dst]))
-        arrays = walk_state.with_room(_numpy(state), len(events))
+        walks = _arrays(state)
+        walks = walks._replace(pairs=with_room(walks.pairs, len(events)))
         src, dst, time = (column.cpu().numpy() for column in (events.src, events.dst, events.time))
-        walk_state.observe(arrays, src, dst, time, *self._rates())
-        for name, array in zip(FIELDS, arrays, strict=True):
-            state[name] = as_tensor(array).view(state[name].dtype)
+        walk_state.observe(walks, Arrivals(src, dst, time, src_row=src, dst_row=dst), self._decay())
+        columns: tuple[NDArray[Any], ...] = walks.pairs
+        for name, array in zip(PAIR_FIELDS, columns, strict=True):  # a larger table replaces the old one
+            state[name] = as_tensor(array)
         if self.content is not None:
-            self.content.observe(events, past, state, self._rates()[0])
+            self.content.observe(events, past, state, self._decay().rate)
 
-    def _rates(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        return self.rate.cpu().numpy(), self.fine.cpu().numpy()
+    def _decay(self) -> Decay:
+        return Decay(self.rate.cpu().numpy(), self.fine.cpu().numpy())
 
 
 def side_by_side(linear: nn.Linear, *parts: Tensor) -> Tensor:
@@ -264,21 +268,19 @@ def side_by_side(linear: nn.Linear, *parts: Tensor) -> Tensor:
     return total.view(*shape, -1)
 
 
-def _numpy(state: State) -> Arrays:
-    """The fields over their own memory; numpy has no bfloat16, so that goes as integers."""
-    halves = {torch.bfloat16: torch.int16}
-    return tuple(state[name].view(halves.get(state[name].dtype, state[name].dtype)).numpy() for name in FIELDS)
+def _arrays(state: State) -> WalkState:
+    """The state's fields as arrays over the same memory."""
+    return WalkState(
+        NodeRows(*(_array(state[name]) for name in NodeRows._fields)),
+        PairTable(*(_array(state[name]) for name in PAIR_FIELDS)),
+        _array(state["clock"]),
+    )
 
 
-@contextmanager
-def _with_new(state: State, past: Past) -> Iterator[tuple[Arrays, Arrays]]:
-    """The state as arrays with room for the events of `past` that it has not seen, and these; whatever happens to
-    the rows of nodes is undone."""
-    arrays, new = _numpy(state), past.unobserved
-    none = np.zeros(0, np.int64)
-    with lent(arrays[: walk_state.KEY], new) as rows:
-        roomy = walk_state.with_room((*rows, *arrays[walk_state.KEY :]), 0 if new is None else len(new))
-        yield roomy, (none, none, np.zeros(0)) if new is None else new.numpy()[:3]
+def _array(field: Tensor) -> NDArray[Any]:
+    """numpy has no bfloat16: such a field is viewed as 16-bit integers."""
+    array: NDArray[Any] = (field.view(torch.int16) if field.dtype == torch.bfloat16 else field).numpy()
+    return array
 
 
 def _declare(state: State, config: DSRDConfig) -> None:
@@ -286,11 +288,10 @@ def _declare(state: State, config: DSRDConfig) -> None:
     declare = partial(state.declare, compiled=True)
     for name in ("step1", "step2"):
         declare(name, partial(_rows, (rates, config.code_dim), precision), per_node=True)
-    declare("acts", partial(_rows, (walk_state.ACTS_KEPT, fine), torch.float32), per_node=True)
+    declare("acts", partial(_rows, (ACT_KINDS, fine), torch.float32), per_node=True)
     declare("last", partial(_rows, (), torch.float64), per_node=True)
-    for column, name in enumerate(TABLE):
+    for name, column in zip(PAIR_FIELDS, PairTable._fields, strict=True):
         declare(name, partial(_empty_column, column, fine))
-    declare("size", lambda _: torch.zeros(1, dtype=torch.int64))
     declare("clock", lambda _: torch.tensor([0.0, 0.0, -math.inf], dtype=torch.float64))
 
 
@@ -298,5 +299,5 @@ def _rows(shape: tuple[int, ...], dtype: torch.dtype, rows: int) -> Tensor:
     return torch.zeros(rows, *shape, dtype=dtype)
 
 
-def _empty_column(column: int, rates: int, _: int) -> Tensor:
-    return as_tensor(walk_state.empty_table(1024, rates)[column])
+def _empty_column(column: str, fine: int, _: int) -> Tensor:
+    return as_tensor(getattr(empty_table(FIRST_SLOTS, fine), column))

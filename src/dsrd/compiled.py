@@ -16,7 +16,7 @@ def compiled(function: F) -> F:
 
 
 def inlined(function: F) -> F:
-    """Like `compiled`, for the inner loops of compiled functions: copied into its callers, without reference counts.
+    """Like `compiled`, for inner loops of compiled functions: copied into its callers, without reference counts.
 
     Such a function neither makes an array nor returns one, nor assigns a slice to a slice. Otherwise every array
     that is sliced or taken out of a tuple is counted by an atomic increment, and passing a tuple of many arrays

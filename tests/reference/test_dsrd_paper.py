@@ -15,7 +15,7 @@ from dsrd.events import Events, Query
 from dsrd.history.past import Past
 from dsrd.models import GraphSpec, create, model_class, settings
 from dsrd.models.dsrd import dense
-from dsrd.models.dsrd.steps import Steps, gathered, independent, retained
+from dsrd.models.dsrd.steps import Steps, in_pieces, retained, weighted_rows
 
 Interaction = tuple[int, int, float]  # (partner, event, time)
 
@@ -201,7 +201,7 @@ def test_values_from_a_state_that_has_seen_some(
     pieces: tuple[int, ...], at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Observed in pieces that end between timestamps; inside `observe` cut once more."""
-    monkeypatch.setattr(dense, "AT_ONCE", at_once)
+    monkeypatch.setattr(dense, "EVENTS_AT_ONCE", at_once)
     data = stream(3)
     model, query, past = make_model(data), questions(data), past_of(data)
     times, at = data.events.time, 0
@@ -272,7 +272,7 @@ def test_steps_are_sorted_by_node_and_found_by_time() -> None:
 @pytest.mark.parametrize("size", [1, 3, 100])
 def test_pieces_cut_no_timestamp_and_parts_no_node(size: int) -> None:
     data = stream(6)
-    pieces = list(independent(data.events, size))
+    pieces = list(in_pieces(data.events, size))
     times = [torch.cat([part.time for part in parts]).unique() for parts in pieces]
     assert torch.equal(torch.cat(times), data.events.time.unique())
     events = [torch.cat([part.event for part in parts]).unique() for parts in pieces]
@@ -306,10 +306,10 @@ def test_closed_form_is_the_recurrence(lengths: list[int]) -> None:
         assert all(one is other is None or torch.allclose(one, other) for one, other in pairs)
 
 
-def test_gathered_sums_rows_head_by_head() -> None:
+def test_weighted_rows_sums_rows_head_by_head() -> None:
     table = torch.randn(5, 2, 3, 3, dtype=torch.float64, requires_grad=True)
     row, weight = torch.randint(0, 5, (4, 6)), torch.randn(4, 2, 6, dtype=torch.float64, requires_grad=True)
-    found, twin = gathered(table, row, weight), torch.einsum("ehk,ekhij->ehij", weight, table[row])
+    found, twin = weighted_rows(table, row, weight), torch.einsum("ehk,ekhij->ehij", weight, table[row])
     assert torch.allclose(found, twin)
     ours, theirs = (torch.autograd.grad(v.square().sum(), [table, weight]) for v in (found, twin))
     assert all(torch.allclose(one, other) for one, other in zip(ours, theirs, strict=True))

@@ -19,7 +19,7 @@ from dsrd.events import Events, Query
 from dsrd.history.past import Past
 from dsrd.models import GraphSpec, create, model_class
 from dsrd.models.dsrd import DSRDConfig, walk_state
-from dsrd.models.dsrd.bfloat16 import narrowed, singles, widened
+from dsrd.models.dsrd.bfloat16 import narrowed, widened, widened_row
 from dsrd.train import checkpoint
 
 RATES = (1.0, 0.1)
@@ -284,7 +284,7 @@ def _both_ways(values: np.ndarray, chances: np.ndarray, like: np.ndarray) -> tup
     for i in range(len(values)):
         kept[i] = narrowed(values[i], chances[i], like[i])
         back[i] = widened(kept[i])
-    return kept, singles(kept, back)
+    return kept, widened_row(kept, back)
 
 
 @pytest.mark.parametrize("kind", [np.int16, np.float32])
@@ -296,7 +296,7 @@ def test_halves_compiled_equal_halves_in_plain_python(kind: type) -> None:
     plain = [narrowed(*each) for each in zip(values, chances, like, strict=True)]
     assert np.array_equal(kept, np.array(plain, kind))
     assert np.array_equal(back, [widened(each) for each in kept])
-    assert np.array_equal(back, singles(kept, np.empty(300, np.float32)))
+    assert np.array_equal(back, widened_row(kept, np.empty(300, np.float32)))
     assert np.allclose(back, values, rtol=2**-7 if kind is np.int16 else 0)
 
 

@@ -1,11 +1,11 @@
 """The clock of the states: ages are counted in events of the whole stream, not in seconds.
 
-An event's age is the number of events from its timestamp on. A quiet month then decays no more than a busy hour, and
-the values in a state keep the range they had in training when a stream slows down or speeds up.
+An event's age is the number of events from its timestamp on. A quiet month then decays no more than a busy hour,
+and the values in a state keep the range they had in training when a stream slows down or speeds up.
 
-Streams of snapshots need one exception. If every timestamp is observed whole (`whole_moments`), the newest observed
-timestamp is not counted: a snapshot of thousands of events has age 0 when the next one is scored. Otherwise only the
-slowest decay rates would still see it.
+Streams of snapshots need one exception. If every timestamp is observed whole (`whole_moments`), the newest
+observed timestamp is not counted: a snapshot of thousands of events has age 0 when the next one is scored.
+Otherwise only the slowest decay rates would still see it.
 """
 
 from __future__ import annotations

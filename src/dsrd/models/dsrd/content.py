@@ -1,4 +1,4 @@
-"""What the state knows of events beyond who met whom: how a node's compare with everybody's."""
+"""How the edge features of a node's events compare with those of all events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from dsrd.errors import DsrdError
 from dsrd.events import Events, Query, as_tensor
-from dsrd.history.index import Floats, Ints
+from dsrd.history.index import Floats
 from dsrd.history.past import Past
 from dsrd.models.dsrd import feature_levels
 from dsrd.models.dsrd.feature_levels import LevelState
@@ -19,11 +19,11 @@ from dsrd.models.dsrd.retention import signed_log
 from dsrd.models.dsrd.walk_state import Arrivals, Singles
 from dsrd.state import State
 
-WIDEST = 16  # numbers kept of an event's features: more are folded into these by random signs
+WIDEST = 16  # features kept per event; more are projected to this number by random signs
 
 
 class Content(nn.Module):
-    """The node's events beside everybody's, feature by feature and scale by scale (see `feature_levels`)."""
+    """The features of a node's events against those of all events, per rate and feature (see `feature_levels`)."""
 
     def __init__(self, edge_dim: int, rates: int, whole_moments: bool, state: State) -> None:
         super().__init__()
@@ -39,10 +39,10 @@ class Content(nn.Module):
         declare("level_clock", lambda _: torch.tensor([0.0, 0.0, -torch.inf, 0.0], dtype=torch.float64))
 
     def read(self, query: Query, past: Past, state: State, rate: Floats) -> Tensor:
-        """For both ends of each pair, at its own time.  # [2, Q, width]"""
+        """c of both endpoints of each pair, at its own time.  # [2, Q, width]"""
         queries, levels = queries_of(query), _levels(state)
         new = unobserved(past.unobserved, queries.time)
-        x = self._features(new.event, past)
+        x = self._features(Events.from_numpy([], [], []) if past.unobserved is None else past.unobserved, past)
         view, pending = feature_levels.view_of(levels, new, x, rate, self.whole_moments)
         out = np.zeros((*queries.ends.shape, len(rate), levels.content.shape[2] - 1), np.float32)
         feature_levels.read(view, pending, queries, out)
@@ -50,13 +50,13 @@ class Content(nn.Module):
 
     def observe(self, events: Events, past: Past, state: State, rate: Floats) -> None:
         """Add events; the state has rows for their nodes."""
-        src, dst, time, event = events.to("cpu").numpy()
+        src, dst, time, _ = events.to("cpu").numpy()
         arrivals = Arrivals(src, dst, time, src_row=src, dst_row=dst)
-        feature_levels.observe(_levels(state), arrivals, self._features(event, past), rate)
+        feature_levels.observe(_levels(state), arrivals, self._features(events, past), rate)
 
-    def _features(self, event: Ints, past: Past) -> Singles:
-        """The numbers kept of each event.  # [E] -> [E, kept]"""
-        x = past.edge_x(as_tensor(event).to(self.fold.device))  # [E, edge_dim]
+    def _features(self, events: Events, past: Past) -> Singles:
+        """The features kept of each event.  # [E, kept]"""
+        x = past.edge_x(events.id.to(self.fold.device))  # [E, edge_dim]
         if x.shape[1] != len(self.fold):
             raise DsrdError(
                 f"events with {x.shape[1]} features, the model was built for {len(self.fold)}; "

@@ -1,14 +1,14 @@
 """How the features of a node's events compare with those of all events, compiled.
 
-Features drift: if the weights of one year are twice those of the next, a value learned in the first year misleads in
-the second. What stays is how a node compares with the rest. For each decay rate a node u keeps
+Features drift: if the weights of one year are twice those of the next, a value learned in the first year misleads
+in the second. What stays is how a node compares with the rest. For each decay rate a node u keeps
 
     n_u = sum over its events  exp(-rate age)          decayed number of events
     C_u = sum over its events  exp(-rate age) x        decayed sum of their features
 
-and the stream keeps the same over all events, from which follow the decayed mean m and standard deviation s of each
-feature. A query about u is answered with (C_u - n_u m) / ((n_u + 1) s): by how many standard deviations u's events
-lie above or below the mean, pulled towards 0 if u has few events.
+and the stream keeps the same over all events, from which follow the decayed mean m and standard deviation s of
+each feature. A query about u is answered with (C_u - n_u m) / ((n_u + 1) s): by how many standard deviations u's
+events lie above or below the mean, pulled towards 0 if u has few events.
 
 Ages are readings of `clock`. Unobserved events go into an overlay, as in `walk_queries`.
 """
@@ -41,7 +41,7 @@ class LevelState(NamedTuple):
 
 
 class LevelView(NamedTuple):
-    """The state as a query sees it; nodes are looked up in the overlay first. Level and clock are the overlay's."""
+    """The state as a query sees it: nodes are looked up in the overlay first; level and clock are its own."""
 
     state: LevelState  # read only
     overlay: LevelState  # read only
@@ -54,7 +54,7 @@ class PendingLevels(NamedTuple):
     """Unobserved events with features, and the overlay they are added to: the memory of `LevelView.overlay`."""
 
     events: Arrivals
-    x: Singles  # [E, d]
+    x: Singles  # [E or more, d]: row e belongs to event e
     overlay: LevelState
 
 

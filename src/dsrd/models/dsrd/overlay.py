@@ -1,8 +1,8 @@
 """Unobserved events, and the rows of the state that they change, copied.
 
-A query at time t also sees the events before t that the state has not observed yet (`past.unobserved`). Scoring must
-not write the state, not even for a moment: other threads may be reading it. So the rows of the nodes in these events
-are copied, the events are added to the copies, and a query looks for a node among the copies first.
+A query at time t also sees the events before t that the state has not observed yet (`past.unobserved`). Scoring
+must not write the state, not even for a moment: other threads may be reading it. So the rows of the nodes in these
+events are copied, the events are added to the copies, and a query looks for a node among the copies first.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ class Unobserved(NamedTuple):
     """Unobserved events that some query sees, and the nodes in them. Row i of every copy is that of `node[i]`."""
 
     events: Arrivals
-    event: Ints  # [E]: their ids
     node: Ints  # [M]
     copied: CopiedNodes
 
@@ -57,6 +56,7 @@ def copied_row(copied: CopiedNodes, node: int) -> int:
 
 @compiled
 def enter_nodes(copied: CopiedNodes, node: Ints) -> None:
+    """Number the nodes, in a table without any."""
     for row in range(len(node)):
         slot = slot_of(copied.key, node[row], NULL)
         copied.key[slot] = node[row] << 32
@@ -64,6 +64,7 @@ def enter_nodes(copied: CopiedNodes, node: Ints) -> None:
 
 
 def queries_of(query: Query) -> Queries:
+    """The query's columns as arrays."""
     time = query.time.cpu().numpy()
     ends = torch.stack([query.src, query.dst]).cpu().numpy()
     return Queries(ends, time, np.argsort(time, kind="stable"))
@@ -73,14 +74,14 @@ def unobserved(events: Events | None, time: Floats) -> Unobserved:
     """The unobserved events strictly before the latest of the queries' times: later ones change no answer."""
     if events is None or not len(time):
         events = Events.from_numpy([], [], [])
-    src, dst, event_time, event = events.to("cpu").numpy()
+    src, dst, event_time, _ = events.to("cpu").numpy()
     count = int(np.searchsorted(event_time, time.max())) if len(event_time) else 0
-    src, dst, event_time, event = src[:count], dst[:count], event_time[:count], event[:count]
+    src, dst, event_time = src[:count], dst[:count], event_time[:count]
     node, row = np.unique(np.concatenate([src, dst]), return_inverse=True)
     slots = power_of_two(4 * len(node))  # sparse: most queried nodes are not in it, and a miss should probe once
     copied = CopiedNodes(np.full(slots, EMPTY), np.zeros(slots, np.int64))
     enter_nodes(copied, node)
-    return Unobserved(Arrivals(src, dst, event_time, row[:count], row[count:]), event, node, copied)
+    return Unobserved(Arrivals(src, dst, event_time, row[:count], row[count:]), node, copied)
 
 
 def copied_rows(array: NDArray[Any], node: Ints) -> NDArray[Any]:
@@ -89,7 +90,7 @@ def copied_rows(array: NDArray[Any], node: Ints) -> NDArray[Any]:
 
 
 def read_only(arrays: Arrays) -> Arrays:
-    """The same arrays, nested as they are, without the right to write: compiled code that tries does not compile."""
+    """The same memory without the right to write: numba refuses to compile a function that writes to it."""
     return type(arrays)(*(_read_only(item) for item in arrays))
 
 

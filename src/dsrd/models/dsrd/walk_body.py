@@ -1,7 +1,6 @@
-"""The default state: walks in time, addressed by identity.
+"""The network on the default state, walks in time: from state reads to the vectors that the heads score.
 
-Every node has a fixed random code made from its id, an event writes the partner's code into the state, and the
-*other endpoint's* code is the query. The equations stand in the package's docstring.
+The equations are in the package's docstring; the state is in `walk_state` and its queries are in `walk_queries`.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from dsrd.models.base import GraphSpec, beside_nobody
 from dsrd.models.dsrd import walk_queries, walk_state
 from dsrd.models.dsrd.content import Content
 from dsrd.models.dsrd.overlay import Queries, queries_of, unobserved
-from dsrd.models.dsrd.retention import Block, Body, Decays, cosine, plain, signed_log
+from dsrd.models.dsrd.retention import Block, Body, Decays, cosine, signed_log, six_digits
 from dsrd.models.dsrd.settings import DSRDConfig
 from dsrd.models.dsrd.walk_queries import Pending, Reading, View
 from dsrd.models.dsrd.walk_state import (
@@ -31,7 +30,7 @@ from dsrd.models.dsrd.walk_state import (
     Arrivals,
     Decay,
     NodeRows,
-    PairTable,
+    PairRows,
     WalkState,
     empty_table,
     with_room,
@@ -40,23 +39,23 @@ from dsrd.models.dsrd.windows import WINDOW, Index
 from dsrd.nn.time import TICKS, span
 from dsrd.state import State
 
-PAIR_FIELDS = ("key", "met", "count", "met_last", "size")  # of the state, in the order of `PairTable`
+PAIR_FIELDS = ("key", "met", "count", "met_last", "size")  # of the state, in the order of `PairRows`
 FIRST_SLOTS = 1024  # of an empty table of pairs
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 @dataclass(frozen=True)
 class Window:
-    """The latest events of each end, as the layers see them."""
+    """The latest events of each endpoint, as the layers read them."""
 
     token: Tensor  # [B, k, dim]
-    z: Tensor  # [B, k, pair]: what the state says of each partner and the other end
+    z: Tensor  # [B, k, pair]: state read of each partner with the other endpoint
     x: Tensor  # [B, k]: ages
     mask: Tensor  # [B, k]
 
     @cached_property
     def square(self) -> Tensor:
-        """Of each token's length: all layers and heads need it.  # [B, 1, k]"""
+        """Squared length of each token, which all layers and heads share.  # [B, 1, k]"""
         return self.token.square().sum(-1).unsqueeze(1)
 
 
@@ -80,7 +79,7 @@ class AgeFeatures(nn.Module):
 class WalkLayer(nn.Module):
     """One retentive layer: injection, retention and diffusion, in a block.
 
-    Keys are the tokens themselves: a key projection would only be absorbed by the query's.
+    Keys are the tokens themselves: a key projection could be merged into the query's.
     """
 
     def __init__(self, config: DSRDConfig, depth: int, pair_dim: int) -> None:
@@ -100,27 +99,27 @@ class WalkLayer(nn.Module):
         out = self._injection(h, window) * (1 - gamma)  # [B, H, d]
         if self.ablate != "no_state":
             out = out + self._retained(window, s) * gamma
-        fed: Tensor = self.block(h, out)
-        return fed
+        updated: Tensor = self.block(h, out)
+        return updated
 
     def _injection(self, h: Tensor, window: Window) -> Tensor:
         query, token = self.query(h).unflatten(-1, (self.heads, -1)), window.token  # [B, H, dim], [B, k, dim]
         product = torch.bmm(query, token.transpose(1, 2))  # [B, H, k]
         weight = self.decays.omega(cosine(product, query, window.square), window.x, window.mask)
-        # values are linear in tokens: summing first spares a projection of every token
+        # values are linear in tokens: project the sum once instead of every token
         summed = torch.bmm(weight * product / math.sqrt(token.shape[-1]), token)  # [B, H, dim]
         return torch.einsum("bhe,hed->bhd", summed, self.value)
 
     def _retained(self, window: Window, s: Tensor) -> Tensor:
-        kept: Tensor = self.retain(s).unflatten(-1, (self.heads, -1))  # [B, H, d]
+        retained: Tensor = self.retain(s).unflatten(-1, (self.heads, -1))  # [B, H, d]
         if self.ablate == "no_diffusion":
-            return kept
+            return retained
         diffused = torch.bmm(self.decays.psi(window.x, window.mask), window.z)  # [B, H, pair]
-        return kept + torch.einsum("bhp,hpd->bhd", diffused, self.diffuse)
+        return retained + torch.einsum("bhp,hpd->bhd", diffused, self.diffuse)
 
 
 class Walks(Body):
-    """Retentive walk states asked by the partner's identity."""
+    """Walk states, queried by the partner's identity, and the layers that read them."""
 
     heads = ("partner", "pair")
     any_clock = True
@@ -138,78 +137,82 @@ class Walks(Body):
         self.token = nn.Linear(token_dim, dim)
         self.start = nn.Linear(config.time_dim + 2 + node_dim + graph.node_dim, dim)
         self.layers = nn.ModuleList(WalkLayer(config, depth + 1, pair_dim) for depth in range(config.layers))
-        self.rate: Tensor  # [rates], per event of the stream: of walks
+        self.rate: Tensor  # [rates]: decay of walks, per event of the stream
         self.register_buffer("rate", torch.ones(rates, dtype=torch.float64))
-        self.tick: Tensor  # the age that counts as 1
+        self.tick: Tensor  # unit of the ages in windows
         self.register_buffer("tick", torch.ones(()))
-        self.fine: Tensor  # [fine]: of exact counts
+        self.fine: Tensor  # [fine]: decay of exact counts, per event of the stream
         self.register_buffer("fine", torch.ones(fine, dtype=torch.float64))
         _declare(state, config)
 
     def calibrate(self, train: Events) -> None:
-        """Ages in windows are shares of the training stream's span, those in the state shares of its events: the
-        unit of time does not matter."""
+        """Measure the training stream's time span, the unit of ages in windows, and its events, that of decays.
+
+        Scores then do not depend on the unit of time.
+        """
         self.tick = torch.tensor(span(train) / TICKS)
         self.rate = 1.0 / (len(train) * torch.tensor(self.config.scales, dtype=torch.float64))
         self.fine = 1.0 / (len(train) * torch.tensor(self.config.count_scales, dtype=torch.float64))
 
     def learned(self) -> dict[str, Any]:
-        """Decays per layer and head; after how many events of the stream the state has faded to 1 / e."""
-        fading = {"walks_fade_in_events": plain(1 / self.rate), "counts_fade_in_events": plain(1 / self.fine)}
-        return super().learned() | fading
+        """Decays per layer and head, and the number of events after which the state has decayed to 1 / e."""
+        return super().learned() | {
+            "walks_fade_in_events": six_digits(1 / self.rate),
+            "counts_fade_in_events": six_digits(1 / self.fine),
+        }
 
     def embed(self, node: Tensor, time: Tensor, past: Past, state: State) -> Tensor:
-        """The node's h after the layers, nobody being the partner; what its heads see; where its walks point.
+        """h with the NULL node as partner, the node's activity, and the directions of its walks.
 
-        Asked about nobody, a state answers with the node's own past and the noise of codes alone. Whom the node
-        met is in the walks themselves.  # [n] -> [n, dim + node + 2 code_dim]
+        With NULL as partner, h depends on the node's own past and the noise of codes only. The node's partners are
+        in the directions.  # [n] -> [n, dim + node + 2 code_dim]
         """
-        h, _, own = self._ends(beside_nobody(node, time), past, state)
-        pointing = self._directions(node, time, past, state)
+        h, _, activity = self._endpoints(beside_nobody(node, time), past, state)
+        directions = self._directions(node, time, past, state)
         if self.config.ablate == "no_state":
-            pointing = torch.zeros_like(pointing)
-        return torch.cat([h[0], own[0], pointing], dim=-1)
+            directions = torch.zeros_like(directions)
+        return torch.cat([h[0], activity[0], directions], dim=-1)
 
     def represent(self, query: Query, past: Past, state: State) -> Tensor:
-        """What both heads see of each pair.  # [Q, features]"""
-        (src, dst), pair, node = self._ends(query, past, state)
+        """The input of both heads.  # [Q, width]"""
+        (src, dst), pair, node = self._endpoints(query, past, state)
         return torch.cat([src, dst, pair, node[0], node[1]], dim=-1)
 
-    def _ends(self, query: Query, past: Past, state: State) -> tuple[Tensor, Tensor, Tensor]:
-        """Either end's h after the layers, and what the state says.  # [2, Q, dim], [Q, pair], [2, Q, node]"""
+    def _endpoints(self, query: Query, past: Past, state: State) -> tuple[Tensor, Tensor, Tensor]:
+        """h of both endpoints, s, and the endpoints' activity.  # [2, Q, dim], [Q, pair], [2, Q, node]"""
         reading = self.read(query, past, state)
-        x = torch.log1p(reading.age * self._pace() / self.tick)  # [2, Q, k]
+        x = torch.log1p(reading.age * self._age_factor() / self.tick)  # [2, Q, k]
         mask = (reading.event > 0).float()
-        seen = torch.log1p(reading.tokens.clamp(min=0))  # counts of any size on one scale
+        counts = torch.log1p(reading.tokens.clamp(min=0))  # [2, Q, k, pair + WINDOW]
         pair, node = torch.log1p(reading.pair.clamp(min=0)), torch.log1p(reading.node.clamp(min=0))
         if self.content is not None:
             compared = self.content.read(query, past, state, self._decay().rate)
             node = torch.cat([node, signed_log(compared)], dim=-1)
         if self.config.ablate == "no_state":
             pair, node = torch.zeros_like(pair), torch.zeros_like(node)
-            seen = torch.cat([torch.zeros_like(seen[..., :-WINDOW]), seen[..., -WINDOW:]], dim=-1)
-        parts = (self._tokens(reading, x, seen, past), seen[..., :-WINDOW], x, mask)
+            counts = torch.cat([torch.zeros_like(counts[..., :-WINDOW]), counts[..., -WINDOW:]], dim=-1)
+        parts = (self._tokens(reading, x, counts, past), counts[..., :-WINDOW], x, mask)
         window = Window(*(part.flatten(0, 1) for part in parts))  # [2Q, k, ...]
         h, s = self._start(query, x, mask, node, past).flatten(0, 1), pair.repeat(2, 1)  # [2Q, dim], [2Q, pair]
         for layer in self.layers:
             h = layer(h, window, s)
         return h.view(2, len(query), -1), pair, node
 
-    def _pace(self) -> float:
-        """What ages are multiplied by. In training it varies: streams slow down and speed up, and what is learned
-        at one pace alone says the wrong thing at another."""
+    def _age_factor(self) -> float:
+        """Factor on ages. Random in training, so that the model also works when a stream changes its pace."""
         return math.exp(self.config.stretch * torch.randn(()).item()) if self.training else 1.0
 
-    def _tokens(self, reading: Reading[Tensor], x: Tensor, seen: Tensor, past: Past) -> Tensor:
-        token = side_by_side(self.token, *self.age(x), seen, signed_log(past.edge_x(reading.event)))
-        return gelu(token)
+    def _tokens(self, reading: Reading[Tensor], x: Tensor, counts: Tensor, past: Past) -> Tensor:
+        edge_x = signed_log(past.edge_x(reading.event))
+        return gelu(linear_of_parts(self.token, *self.age(x), counts, edge_x))
 
     def _start(self, query: Query, x: Tensor, mask: Tensor, node: Tensor, past: Past) -> Tensor:
-        some = mask[..., :1]  # [2, Q, 1]: is there any history
+        """h before the first layer.  # [2, Q, dim]"""
+        has_history = mask[..., :1]  # [2, Q, 1]
         length = torch.log1p(mask.sum(-1, keepdim=True))
-        own = signed_log(past.node_x(torch.stack([query.src, query.dst])))
-        age = torch.cat(self.age(x[..., 0]), dim=-1) * some
-        start: Tensor = self.start(torch.cat([age, some, length, node, own], dim=-1))
+        node_x = signed_log(past.node_x(torch.stack([query.src, query.dst])))
+        age = torch.cat(self.age(x[..., 0]), dim=-1) * has_history
+        start: Tensor = self.start(torch.cat([age, has_history, length, node, node_x], dim=-1))
         return start
 
     def read(self, query: Query, past: Past, state: State) -> Reading[Tensor]:
@@ -247,7 +250,7 @@ class Walks(Body):
         src, dst, time = (column.cpu().numpy() for column in (events.src, events.dst, events.time))
         walk_state.observe(walks, Arrivals(src, dst, time, src_row=src, dst_row=dst), self._decay())
         columns: tuple[NDArray[Any], ...] = walks.pairs
-        for name, array in zip(PAIR_FIELDS, columns, strict=True):  # a larger table replaces the old one
+        for name, array in zip(PAIR_FIELDS, columns, strict=True):  # `with_room` may have made larger ones
             state[name] = as_tensor(array)
         if self.content is not None:
             self.content.observe(events, past, state, self._decay().rate)
@@ -256,7 +259,7 @@ class Walks(Body):
         return Decay(self.rate.cpu().numpy(), self.fine.cpu().numpy())
 
 
-def side_by_side(linear: nn.Linear, *parts: Tensor) -> Tensor:
+def linear_of_parts(linear: nn.Linear, *parts: Tensor) -> Tensor:
     """`linear(torch.cat(parts, -1))` without the concatenation, which costs as much as the product."""
     shape, start = parts[0].shape[:-1], 0
     total: Tensor = linear.bias
@@ -272,7 +275,7 @@ def _arrays(state: State) -> WalkState:
     """The state's fields as arrays over the same memory."""
     return WalkState(
         NodeRows(*(_array(state[name]) for name in NodeRows._fields)),
-        PairTable(*(_array(state[name]) for name in PAIR_FIELDS)),
+        PairRows(*(_array(state[name]) for name in PAIR_FIELDS)),
         _array(state["clock"]),
     )
 
@@ -290,7 +293,7 @@ def _declare(state: State, config: DSRDConfig) -> None:
         declare(name, partial(_rows, (rates, config.code_dim), precision), per_node=True)
     declare("acts", partial(_rows, (ACT_KINDS, fine), torch.float32), per_node=True)
     declare("last", partial(_rows, (), torch.float64), per_node=True)
-    for name, column in zip(PAIR_FIELDS, PairTable._fields, strict=True):
+    for name, column in zip(PAIR_FIELDS, PairRows._fields, strict=True):
         declare(name, partial(_empty_column, column, fine))
     declare("clock", lambda _: torch.tensor([0.0, 0.0, -math.inf], dtype=torch.float64))
 

@@ -1,7 +1,8 @@
 """Queries of the walk state, compiled: every pair at its own time, from the state and from unobserved events.
 
-`read` takes queries in time order. Before each query it adds the unobserved events strictly before the query's time
-to an overlay (`overlay`), a copy of the rows and pairs that these events change. The state itself is read only.
+`read` takes queries in time order. Before each query it adds the unobserved events strictly before the query's
+time to an overlay (`overlay`), a copy of the rows and pairs that these events change. The state itself is read
+only.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dsrd.compiled import compiled, inlined, vectorised
 from dsrd.events import NULL
 from dsrd.history.index import Floats, Ints
 from dsrd.history.pair_table import EMPTY, slot_of
-from dsrd.models.dsrd.bfloat16 import singles
+from dsrd.models.dsrd.bfloat16 import widened_row
 from dsrd.models.dsrd.clock import advance_clock, read_clock
 from dsrd.models.dsrd.overlay import CopiedNodes, Queries, Unobserved, copied_row, copied_rows, read_only
 from dsrd.models.dsrd.walk_state import (
@@ -24,7 +25,7 @@ from dsrd.models.dsrd.walk_state import (
     Decay,
     Meeting,
     NodeRows,
-    PairTable,
+    PairRows,
     Singles,
     WalkState,
     add,
@@ -103,7 +104,7 @@ def view_of(state: WalkState, unobserved: Unobserved, decay: Decay, whole_moment
 
 
 @inlined
-def copied_pair(overlay: PairTable, state: PairTable, src: int, dst: int) -> int:
+def copied_pair(overlay: PairRows, state: PairRows, src: int, dst: int) -> int:
     """The pair's slot in the overlay; at its first event there, its counts come from the state."""
     first = not in_table(overlay, src, dst)
     slot, known = entered(overlay, src, dst), slot_of(state.key, src, dst)
@@ -175,7 +176,7 @@ def read_walks(nodes: NodeRows, row: int, other: Endpoint, now: float, rate: Flo
     """Products of two nodes' walks, decayed to now.  # [PRODUCTS * rates]"""
     for r in range(len(rate)):
         kept, other_kept = np.float32(np.exp(-rate[r] * (now - nodes.last[row]))), other.kept[r]
-        one, two = singles(nodes.step1[row, r], other.room[0]), singles(nodes.step2[row, r], other.room[1])
+        one, two = widened_row(nodes.step1[row, r], other.room[0]), widened_row(nodes.step2[row, r], other.room[1])
         a, b, c, d, e, f = products(other.first_code, one, two, other.code, other.one[r], other.two[r])
         at = PRODUCTS * r
         out[at] = a * (other_kept * other_kept)
@@ -187,7 +188,7 @@ def read_walks(nodes: NodeRows, row: int, other: Endpoint, now: float, rate: Flo
 
 
 @inlined
-def write_meetings(pairs: PairTable, slot: int, now: float, fine: Floats, out: Singles) -> None:
+def write_meetings(pairs: PairRows, slot: int, now: float, fine: Floats, out: Singles) -> None:
     for r in range(len(fine)):
         out[r] = pairs.met[slot, r] * np.float32(np.exp(-fine[r] * (now - pairs.met_last[slot])))
     out[len(fine)] = pairs.meetings[slot]
@@ -242,8 +243,8 @@ def load_rows(nodes: NodeRows, row: int, decay: Decay, now: float, endpoint: End
     for r in range(rates):
         kept = np.float32(np.exp(-decay.rate[r] * (now - nodes.last[row])))
         endpoint.kept[r] = kept
-        copy_values(singles(nodes.step1[row, r], endpoint.room[0]), endpoint.one[r])
-        copy_values(singles(nodes.step2[row, r], endpoint.room[0]), endpoint.two[r])
+        copy_values(widened_row(nodes.step1[row, r], endpoint.room[0]), endpoint.one[r])
+        copy_values(widened_row(nodes.step2[row, r], endpoint.room[0]), endpoint.two[r])
         out[2 * r] = length(endpoint.one[r]) * kept
         out[2 * r + 1] = length(endpoint.two[r]) * kept * kept
     for r in range(len(decay.fine)):
@@ -308,7 +309,7 @@ def read(view: View, pending: Pending, index: Index, queries: Queries, out: Read
 def write_directions(nodes: NodeRows, row: int, rate: int, out: Singles) -> None:
     """S1 and S2 of a node at one rate, scaled to length 1; 0 without events.  # [2, width]"""
     for step, rows in enumerate((nodes.step1, nodes.step2)):
-        vector = singles(rows[row, rate], np.empty(out.shape[1], np.float32))
+        vector = widened_row(rows[row, rate], np.empty(out.shape[1], np.float32))
         size = length(vector)
         if size > 0:
             out[step] = vector / size

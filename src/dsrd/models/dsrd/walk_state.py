@@ -1,15 +1,15 @@
 """The walk state, compiled: sums of node codes along walks of one and two steps, at several decay rates.
 
-Every node i has a code r_i, a row of random signs computed from its id. A code costs no storage, and a node that was
-never seen has one too. For each decay rate a node u keeps
+Every node i has a code r_i, a row of random signs computed from its id. A code costs no storage, and a node that
+was never seen has one too. For each decay rate a node u keeps
 
     S1_u = sum over its events  exp(-rate age)   r_partner          walks of one step
     S2_u = sum over its events  exp(-2 rate age) S1_partner         walks of two steps, the earlier step first
 
-The product of v's code with S1_u estimates how often u met v. Its product with S2_u estimates how often u met nodes
-that had met v. Both are exact up to the noise of the codes. Meetings of one step are also counted exactly, in a hash
-table of directed pairs. So are the events that each node sent and received, in total and with partners it had never
-met before. Exact counts decay at a finer set of rates.
+The product of v's code with S1_u estimates how often u met v. Its product with S2_u estimates how often u met
+nodes that had met v. Both are exact up to the noise of the codes. Meetings of one step are also counted exactly,
+in a hash table of directed pairs. So are the events that each node sent and received, in total and with partners
+it had never met before. Exact counts decay at a finer set of rates.
 
 Ages are readings of `clock`. `walk_queries` reads the state.
 """
@@ -43,7 +43,7 @@ class NodeRows(NamedTuple):
     last: Floats  # [N]: clock reading of the node's last event
 
 
-class PairTable(NamedTuple):
+class PairRows(NamedTuple):
     """What is kept per directed pair: a hash table with a power of two of slots, probed by `slot_of`."""
 
     key: Ints  # [P]: (source << 32) | target, or EMPTY
@@ -55,7 +55,7 @@ class PairTable(NamedTuple):
 
 class WalkState(NamedTuple):
     nodes: NodeRows
-    pairs: PairTable
+    pairs: PairRows
     clock: Clock  # [3]
 
 
@@ -126,7 +126,7 @@ def extend_walks(nodes: NodeRows, event: Meeting, rate: Floats, codes: Singles, 
 
 @inlined
 def decay_acts(nodes: NodeRows, row: int, now: float, fine: Floats) -> None:
-    """Decay a node's counts to now. Comes last: it also moves the reading that all decays of the row start from."""
+    """Decay a node's counts to now. Comes after `extend_walks`: it moves the reading that decays start from."""
     for r in range(len(fine)):
         kept = np.float32(np.exp(-fine[r] * (now - nodes.last[row])))
         for kind in range(ACT_KINDS):
@@ -155,12 +155,12 @@ def add(state: WalkState, event: Meeting, decay: Decay, codes: Singles) -> None:
 
 
 @inlined
-def in_table(pairs: PairTable, src: int, dst: int) -> bool:
+def in_table(pairs: PairRows, src: int, dst: int) -> bool:
     return bool(pairs.key[slot_of(pairs.key, src, dst)] != EMPTY)
 
 
 @inlined
-def entered(pairs: PairTable, src: int, dst: int) -> int:
+def entered(pairs: PairRows, src: int, dst: int) -> int:
     """The pair's slot; a new pair gets one, with counts of 0. The table must have room (see `with_room`)."""
     slot: int = slot_of(pairs.key, src, dst)
     if pairs.key[slot] == EMPTY:
@@ -186,7 +186,7 @@ def observe(state: WalkState, events: Arrivals, decay: Decay) -> None:
 
 
 @inlined
-def copy_pair(old: PairTable, old_slot: int, new: PairTable, new_slot: int) -> None:
+def copy_pair(old: PairRows, old_slot: int, new: PairRows, new_slot: int) -> None:
     """Copy a pair's counts from one table to another."""
     for r in range(old.met.shape[1]):
         new.met[new_slot, r] = old.met[old_slot, r]
@@ -195,7 +195,7 @@ def copy_pair(old: PairTable, old_slot: int, new: PairTable, new_slot: int) -> N
 
 
 @compiled
-def rehash(old: PairTable, new: PairTable) -> None:
+def rehash(old: PairRows, new: PairRows) -> None:
     """Enter every pair of a table into an empty, larger one."""
     for slot in range(len(old.key)):
         if old.key[slot] != EMPTY:
@@ -203,9 +203,9 @@ def rehash(old: PairTable, new: PairTable) -> None:
             copy_pair(old, slot, new, new_slot)
 
 
-def empty_table(slots: int, fine: int) -> PairTable:
+def empty_table(slots: int, fine: int) -> PairRows:
     """A table with room for slots / 2 pairs; `slots` is a power of two."""
-    return PairTable(
+    return PairRows(
         key=np.full(slots, EMPTY),
         met=np.zeros((slots, fine), np.float32),
         meetings=np.zeros(slots, np.float32),
@@ -214,7 +214,7 @@ def empty_table(slots: int, fine: int) -> PairTable:
     )
 
 
-def with_room(pairs: PairTable, more: int) -> PairTable:
+def with_room(pairs: PairRows, more: int) -> PairRows:
     """The table itself, or a larger copy if `more` new pairs would fill it by more than half."""
     needed, slots = 2 * (int(pairs.size[0]) + more), len(pairs.key)
     if needed <= slots:

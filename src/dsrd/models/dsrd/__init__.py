@@ -3,7 +3,7 @@
 One model with two states, chosen by the preset.
 
 `preset=paper` (`dense`) is the paper as written. Each node keeps a d x d matrix S per layer and head. The
-equations, and how open points of the paper were read, stand in the docstring of `dense`.
+equations, and the choices made where the paper is open, are in the docstring of `dense`.
 
 The default (`walks`) adds identities. Every node has a fixed random code computed from its id. An event adds the
 partner's code to the node's state, and the code of the *other endpoint* is the query. The state is kept for
@@ -41,12 +41,12 @@ Symbols of the paper and their names in code:
     K, W_K                  key; in the default the token itself                  dense; walk_body
     V, W_V                  value                                                 dense; walk_body
     omega                   Decays.omega                                          retention
-    lambda, alpha           Decays.raw_lambda, raw_alpha before softplus, sigmoid retention
+    lambda, alpha           Decays.forward, from raw_lambda and raw_alpha         retention
     Delta                   DenseLayer.injection; times q: injected               dense
-    gamma (a_t), 1 - gamma  Decays.gate                                           retention
+    gamma (a_t), 1 - gamma  Decays.gate, from raw_gamma                           retention
     S(l)                    state["matrix"]; in the default S1, S2 below          dense; walk_state
     Proposition 1           retained: all S of a batch in closed form             steps
-    psi, delta              Decays.psi, raw_delta before softplus                 retention
+    psi, delta              Decays.psi, from raw_delta                            retention
     A(l)                    never stored: code times S(l) estimates its entries   walk_state
     T_t, diffusion of S     weighted_rows; in the default extend_walks            steps; walk_state
     O(l)                    out                                                   dense; walk_body
@@ -59,15 +59,15 @@ Symbols of the paper and their names in code:
     r_i                     write_code: the node's code                           walk_state
     S1, S2                  NodeRows.step1, step2                                 walk_state
     decay rates             Decay.rate of walks, Decay.fine of exact counts       walk_state
-    z_i, s                  Window.z, Reading.pair                                walk_queries
-    c_u                     Content.read; n_u, C_u in LevelState.content          content; feature_levels
+    z_i, s                  Window.z, Reading.pair                                walk_body; walk_queries
+    c_u, n_u, C_u           Content.read; n_u, C_u in LevelState.content          content; feature_levels
     token_i                 Walks._tokens, AgeFeatures, window counts             walk_body; windows
     W, W'                   WalkLayer.retain, diffuse                             walk_body
     activity of u           Reading.node: lengths of S1, S2 and event counts      walk_queries
     pair                    DSRD.activity, added to the partner's logit           __init__
 
 The files `clock`, `walk_state`, `overlay`, `windows`, `walk_queries` and `feature_levels` hold plain loops over
-arrays that numba compiles; their arguments are NamedTuples of arrays, declared where they are used first.
+arrays that numba compiles; their arguments are NamedTuples of arrays, declared at the top of each file.
 """
 
 from __future__ import annotations

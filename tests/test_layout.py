@@ -54,13 +54,6 @@ MOST_LINES = 400
 MOST_LINES_OF_A_FUNCTION = 60
 MOST_ARGUMENTS = 6
 
-BEING_CONVERTED: set[str] = {
-    "models/dsrd/feature_levels.py",
-    "models/dsrd/walk_queries.py",
-    "models/dsrd/walk_state.py",
-}
-"""Files whose kernels still read tuples by position or take too many arguments; they may fail those two tests."""
-
 
 @cache
 def tree_of(path: Path) -> ast.Module:
@@ -284,20 +277,14 @@ def too_many_arguments(tree: ast.AST) -> list[str]:
     ]
 
 
-def expect_none(offences: list[str], path: Path) -> None:
-    if offences and path.relative_to(PACKAGE).as_posix() in BEING_CONVERTED:
-        pytest.xfail("being converted")
-    assert not offences
-
-
 @every_file
 def test_compiled_code_reads_tuples_by_name(path: Path):
-    expect_none(reads_by_position(tree_of(path)), path)
+    assert not reads_by_position(tree_of(path))
 
 
 @every_file
 def test_compiled_functions_take_few_arguments(path: Path):
-    expect_none(too_many_arguments(tree_of(path)), path)
+    assert not too_many_arguments(tree_of(path))
 
 
 def test_offences_in_compiled_code_are_found():

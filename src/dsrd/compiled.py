@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numba
 
@@ -16,8 +16,14 @@ def compiled(function: F) -> F:
 
 
 def inlined(function: F) -> F:
-    """Like `compiled`, and inlined in every compiled function that calls it: faster in inner loops."""
-    return cast(F, numba.njit(cache=True, nogil=True, forceinline=True)(function))
+    """Like `compiled`, for inner loops of compiled functions: copied into its callers, without reference counts.
+
+    Such a function neither makes an array nor returns one, nor assigns a slice to a slice. Otherwise every array
+    that is sliced or taken out of a tuple is counted by an atomic increment, and passing a tuple of many arrays
+    means copying it: in a short loop both cost more than the arithmetic.
+    """
+    options: dict[str, Any] = {"forceinline": True, "_nrt": False}
+    return cast(F, numba.njit(cache=True, nogil=True, **options)(function))
 
 
 def vectorised(function: F) -> F:

@@ -38,7 +38,7 @@ def stream(events: int = 50, nodes: int = 7) -> Dataset:
 def make_model(data: Dataset, whole_moments: bool = False, **settings: Any) -> Any:
     cls = model_class("dsrd")
     torch.manual_seed(1)
-    given = {
+    values = {
         **cls.card.small,
         "code_dim": WIDTH,
         "neighbors": 4,
@@ -49,7 +49,7 @@ def make_model(data: Dataset, whole_moments: bool = False, **settings: Any) -> A
     spec = GraphSpec(
         num_nodes=data.num_nodes, node_dim=data.node_dim, edge_dim=data.edge_dim, whole_moments=whole_moments
     )
-    model = create("dsrd", spec, overridden(cls.Config(), given))
+    model = create("dsrd", spec, overridden(cls.Config(), values))
     model.body.rate = torch.tensor(RATES, dtype=torch.float64)
     model.body.fine = torch.tensor(FINE, dtype=torch.float64)
     for name, parameter in model.named_parameters():  # nothing at a special value
@@ -57,7 +57,7 @@ def make_model(data: Dataset, whole_moments: bool = False, **settings: Any) -> A
     return model.eval()
 
 
-def squashed(x: Tensor) -> Tensor:
+def signed_log(x: Tensor) -> Tensor:
     return torch.where(x < 0, -torch.log(1 - x), torch.log(1 + x))
 
 
@@ -71,11 +71,11 @@ class NaiveDSRD:
 
     def window(self, node: int, t: float) -> list[tuple[int, int, float, float]]:
         """(partner, event, age, outgoing) of the latest events, newest first."""
-        found = []
+        events = []
         for src, dst, time, id in self.rows:
             if time < t:
-                found += [(dst, id, t - time, 1.0)] * (src == node) + [(src, id, t - time, 0.0)] * (dst == node)
-        return found[::-1][: self.k]
+                events += [(dst, id, t - time, 1.0)] * (src == node) + [(src, id, t - time, 0.0)] * (dst == node)
+        return events[::-1][: self.k]
 
     def time(self, age: float) -> Tensor:
         x = torch.tensor(math.log1p(age))
@@ -87,25 +87,26 @@ class NaiveDSRD:
 
     def activity(self, node: int, t: float) -> Tensor:
         counts = torch.tensor(self.state.node(node, t), dtype=torch.float32).clamp(min=0).log1p()
-        x = squashed(self.data.edge_x[1:]).double().numpy()
-        return torch.cat([counts, squashed(torch.tensor(compared(self.state, x, node, t), dtype=torch.float32))])
+        x = signed_log(self.data.edge_x[1:]).double().numpy()
+        return torch.cat([counts, signed_log(torch.tensor(compared(self.state, x, node, t), dtype=torch.float32))])
 
     def embed(self, node: int, other: int, t: float) -> Tensor:
         window, across = self.window(node, t), self.window(other, t)
-        partners, theirs = [w for w, *_ in window], [w for w, *_ in across]
+        partners, other_partners = [w for w, *_ in window], [w for w, *_ in across]
         z = [self.read(w, other, t) for w in partners]
         tokens = []
         for i, (w, event, age, outgoing) in enumerate(window):
-            along = sum(met == w and then == age for met, _, then, _ in across)
-            crowd = sum(then == age for _, _, then, _ in window)
-            compared = [float(w == other), partners.count(w), theirs.count(w), along, crowd, i / self.k, outgoing]
-            parts = [self.time(age), z[i], torch.tensor(compared).log1p(), squashed(self.data.edge_x[event])]
+            across_at_time = sum(met == w and then == age for met, _, then, _ in across)
+            at_time = sum(then == age for _, _, then, _ in window)
+            counts = [partners.count(w), other_partners.count(w), across_at_time, at_time]
+            compared = [float(w == other), *counts, i / self.k, outgoing]
+            parts = [self.time(age), z[i], torch.tensor(compared).log1p(), signed_log(self.data.edge_x[event])]
             tokens.append(gelu(self.body.token(torch.cat(parts))))
-        some = torch.tensor([float(bool(window))])
+        has_history = torch.tensor([float(bool(window))])
         last = self.time(window[0][2]) if window else torch.zeros(self.model.config.time_dim)
         length = torch.tensor([math.log1p(len(window))])
         h = self.body.start(
-            torch.cat([last, some, length, self.activity(node, t), squashed(self.data.node_x[node])])
+            torch.cat([last, has_history, length, self.activity(node, t), signed_log(self.data.node_x[node])])
         )
         x = [math.log1p(age) for _, _, age, _ in window]
         for layer in self.body.layers:
@@ -113,8 +114,8 @@ class NaiveDSRD:
         return h
 
     def ordered(self, node: int, other: int) -> tuple[int, int]:
-        """Both endpoints see the pair's own reading as it was asked: source first."""
-        return (node, other) if (node, other) == self.asked else (other, node)
+        """Both endpoints use the state read of the queried pair, source first."""
+        return (node, other) if (node, other) == self.queried else (other, node)
 
     def block(
         self, layer: Any, h: Tensor, tokens: list[Tensor], z: list[Tensor], s: Tensor, x: list[float]
@@ -141,7 +142,7 @@ class NaiveDSRD:
         return result
 
     def score(self, src: int, dst: int, t: float, head: str) -> Tensor:
-        self.asked = (src, dst)
+        self.queried = (src, dst)
         parts = [self.embed(src, dst, t), self.embed(dst, src, t), self.read(src, dst, t)]
         features = torch.cat([*parts, self.activity(src, t), self.activity(dst, t)])
         partner = self.model.partner(features)[0]
@@ -152,7 +153,7 @@ class NaiveDSRD:
 @pytest.mark.parametrize("observed", [0, 30])
 @pytest.mark.parametrize("whole_moments", [False, True])
 def test_values_and_gradients(head: str, observed: int, whole_moments: bool) -> None:
-    """From an empty state with every event still to be folded in, and from a state that has seen most."""
+    """From an empty state with every event unobserved, and from a state that has observed most of them."""
     data = stream()
     times = data.events.time.tolist()
     while observed and times[observed - 1] == times[observed]:
@@ -165,24 +166,24 @@ def test_values_and_gradients(head: str, observed: int, whole_moments: bool) -> 
     query = Query.cat(
         query, Query(torch.tensor([1, 9]), torch.tensor([9, 8]), torch.tensor([29.5, 31.0]).double())
     )
-    found = model.score(query, past.during(data.events[observed:]), head)
+    result = model.score(query, past.during(data.events[observed:]), head)
     naive = NaiveDSRD(model, data)
-    asked = zip(query.src.tolist(), query.dst.tolist(), query.time.tolist(), strict=True)
-    expected = torch.stack([naive.score(src, dst, t, head) for src, dst, t in asked])
-    assert torch.allclose(found, expected, atol=1e-4)
+    pairs = zip(query.src.tolist(), query.dst.tolist(), query.time.tolist(), strict=True)
+    expected = torch.stack([naive.score(src, dst, t, head) for src, dst, t in pairs])
+    assert torch.allclose(result, expected, atol=1e-4)
     weights = dict(model.named_parameters())
-    ours, theirs = (
+    gradients, expected_gradients = (
         torch.autograd.grad(logits.square().sum(), list(weights.values()), allow_unused=True)
-        for logits in (found, expected)
+        for logits in (result, expected)
     )
-    for name, one, other in zip(weights, ours, theirs, strict=True):
+    for name, one, other in zip(weights, gradients, expected_gradients, strict=True):
         assert (one is None) == (other is None), name
         assert one is None or torch.allclose(one, other, atol=2e-3, rtol=2e-3), name
 
 
 @pytest.mark.parametrize("observed", [0, 30])
 def test_embeddings(observed: int) -> None:
-    """h beside nobody, what the heads see of the node, and where its slowest walks point."""
+    """h with the NULL node as partner, the node's activity, and the directions of its slowest walks."""
     data = stream()
     times = data.events.time.tolist()
     while observed and times[observed - 1] == times[observed]:
@@ -191,20 +192,20 @@ def test_embeddings(observed: int) -> None:
     model.observe(data.events[:observed], past)
     before = model.state.snapshot()
     node, time = torch.tensor([1, 4, 9, 4]), torch.tensor([40.0, 29.5, 40.0, 31.0]).double()
-    found = model.embed(node, time, past.during(data.events[observed:]))
+    result = model.embed(node, time, past.during(data.events[observed:]))
     assert all(torch.equal(before[name], model.state[name]) for name in before)
     naive = NaiveDSRD(model, data)
     for row, (u, t) in enumerate(zip(node.tolist(), time.tolist(), strict=True)):
-        naive.asked = (u, 0)
+        naive.queried = (u, 0)
         known, now, slow = naive.state.before(t), naive.state.now(t), min(RATES)
         walks = [torch.tensor(step(u, now, slow, known)) for step in (naive.state.step1, naive.state.step2)]
-        pointing = [walk / (walk.norm() or 1.0) for walk in walks]
-        expected = torch.cat([naive.embed(u, 0, t), naive.activity(u, t), *pointing]).float()
-        assert torch.allclose(found[row], expected, atol=1e-3)
+        directions = [walk / (walk.norm() or 1.0) for walk in walks]
+        expected = torch.cat([naive.embed(u, 0, t), naive.activity(u, t), *directions]).float()
+        assert torch.allclose(result[row], expected, atol=1e-3)
 
 
 @pytest.mark.parametrize("ablate", ["no_block", "no_temporal_decay", "no_diffusion", "no_state"])
-def test_an_ablation_takes_out_what_it_says(ablate: str) -> None:
+def test_an_ablation_removes_its_part_and_no_gradient_reaches_it(ablate: str) -> None:
     data = stream()
     past = Past(data.events, edge_x=data.edge_x, node_x=data.node_x)
     whole, part = make_model(data), make_model(data, ablate=ablate)
@@ -216,17 +217,17 @@ def test_an_ablation_takes_out_what_it_says(ablate: str) -> None:
     part.score(query, past).sum().backward()
     layer = part.body.layers[0]
     decays = layer.decays
-    silent = {
+    unused = {
         "no_block": [decays.raw_lambda, decays.raw_gamma, decays.raw_delta, layer.value],
         "no_temporal_decay": [decays.raw_lambda, decays.raw_alpha],
         "no_diffusion": [decays.raw_delta, layer.diffuse],
         "no_state": [decays.raw_gamma, decays.raw_delta, layer.retain.weight],
     }[ablate]
-    assert all(weight.grad is None or not weight.grad.any() for weight in silent)
+    assert all(weight.grad is None or not weight.grad.any() for weight in unused)
     if ablate == "no_state":
-        forgetful = part.score(query, past)
+        before_reset = part.score(query, past)
         part.state.reset()
-        assert torch.equal(forgetful, part.score(query, past))
+        assert torch.equal(before_reset, part.score(query, past))
 
 
 @pytest.mark.parametrize("unit", [1e-6, 86_400.0])
@@ -244,13 +245,13 @@ def test_the_unit_of_time_does_not_matter(unit: float) -> None:
     assert scores[0].std() > 1e-3
 
 
-def test_training_sees_the_stream_at_another_pace() -> None:
-    """A batch in training is scored as a stream whose times are all multiplied by one factor; nothing else is."""
+def test_training_multiplies_all_ages_by_one_random_factor() -> None:
+    """A training batch is scored like a stream whose times are all multiplied by one factor."""
     data = stream()
     model = make_model(data, stretch=1.0)
     query = Query(data.events.src[20:], data.events.dst[20:].flip(0), data.events.time[20:])
     past = Past(data.events, edge_x=data.edge_x, node_x=data.node_x).during(data.events)
-    plain = model.score(query, past)
+    unstretched = model.score(query, past)
     torch.manual_seed(7)
     factor = math.exp(torch.randn(()).item())
     assert abs(math.log(factor)) > 0.1
@@ -261,15 +262,15 @@ def test_training_sees_the_stream_at_another_pace() -> None:
     )
     model.train()
     torch.manual_seed(7)
-    found = model.score(query, past)
-    assert torch.allclose(found, expected, atol=1e-5)
-    assert not torch.allclose(found, plain, atol=1e-3)
+    result = model.score(query, past)
+    assert torch.allclose(result, expected, atol=1e-5)
+    assert not torch.allclose(result, unstretched, atol=1e-3)
 
 
 @pytest.mark.parametrize(("pair_random", "pair_unmet"), [(0.25, 0.25), (0.25, 1.0), (0.5, 0.0), (0.0, 0.25)])
-def test_the_loss_is_that_of_both_heads(pair_random: float, pair_unmet: float) -> None:
-    """Partner: events against random targets. Pair: a weighted mean, random targets counting for less, and for
-    less still if no event has had them; what these lack is not made up for."""
+def test_the_loss_is_the_sum_of_both_heads_losses(pair_random: float, pair_unmet: float) -> None:
+    """Partner: events against random targets. Pair: a weighted mean in which random targets weigh less, and those
+    without any event even less; the weights are not normalised again."""
     data = stream(events=90, nodes=20)
     start = int((data.events.time < data.events.time[20]).sum())  # a timestamp's first event
     batch, negatives = data.events[start : start + 30], TrainingNegatives(data.events, seed=4)
@@ -277,7 +278,7 @@ def test_the_loss_is_that_of_both_heads(pair_random: float, pair_unmet: float) -
     model = make_model(data, pair_random=pair_random, pair_unmet=pair_unmet)
     model.observe(data.events[:start], past)
     drawn = negatives.state()
-    found = model.loss(batch, negatives, past)
+    result = model.loss(batch, negatives, past)
     negatives.restore(drawn)
     earlier, random = negatives.earlier(batch, len(batch) // 2), negatives.sample(batch)
     assert len(earlier)
@@ -287,7 +288,7 @@ def test_the_loss_is_that_of_both_heads(pair_random: float, pair_unmet: float) -
         return -torch.log(torch.sigmoid(logits if happened else -logits))
 
     partner = torch.cat([surprise("partner", batch.query(), True), surprise("partner", random, False)])
-    happened, asleep = surprise("pair", batch.query(), True).sum(), surprise("pair", earlier, False).sum()
+    happened, stopped = surprise("pair", batch.query(), True).sum(), surprise("pair", earlier, False).sum()
     met = [
         bool((((data.events.src == node) | (data.events.dst == node)) & (data.events.time < time)).any())
         for node, time in zip(random.dst, random.time, strict=True)
@@ -295,5 +296,5 @@ def test_the_loss_is_that_of_both_heads(pair_random: float, pair_unmet: float) -
     assert 0 < sum(met) < len(met)
     counted = pair_random * torch.tensor([1.0 if known else pair_unmet for known in met])
     weights = len(batch) + len(earlier) + pair_random * len(batch)
-    pair = (happened + asleep + (counted * surprise("pair", random, False)).sum()) / weights
-    assert torch.allclose(found, partner.mean() + pair, atol=1e-5)
+    pair = (happened + stopped + (counted * surprise("pair", random, False)).sum()) / weights
+    assert torch.allclose(result, partner.mean() + pair, atol=1e-5)

@@ -1,13 +1,17 @@
-"""What the paper proves of its state, checked on the state as built."""
+"""What the paper proves about its state, checked on the states as implemented."""
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+import dsrd.models.dsrd as package
 from dsrd.events import Events
 from dsrd.history.past import Past
 from dsrd.models import GraphSpec, create, settings
@@ -89,10 +93,10 @@ def _largest_step1(model: DSRD, events: Events) -> float:
     return most
 
 
-def make_dense(nodes: int, **given: Any) -> DSRD:
-    """The paper's own state, in float64."""
+def make_dense(nodes: int, **changes: Any) -> DSRD:
+    """The paper's state, in float64."""
     torch.manual_seed(0)
-    config = settings("dsrd", "", "paper", {"dim": 8, "heads": 2, "dropout": 0.0, **given})
+    config = settings("dsrd", "", "paper", {"dim": 8, "heads": 2, "dropout": 0.0, **changes})
     model = create("dsrd", GraphSpec(num_nodes=nodes), config)
     assert isinstance(model, DSRD)
     return model.double().eval()
@@ -104,7 +108,7 @@ def layers_of(model: DSRD) -> list[DenseLayer]:
 
 @pytest.mark.parametrize("neighbors", [1, 4])
 def test_lemma_1_diffusion_sums_over_walks_in_time_order(neighbors: int) -> None:
-    """With gamma = 1 nothing is injected and nothing forgotten: what layer 1 was given, G_i, only diffuses, and
+    """With gamma = 1 there is no injection and no decay: the initial matrices of layer 1, G_i, only diffuse, and
     S_j(l+1) = sum_i A(l)(i, j) G_i. The walk matrices are explicit: A(l) <- A(l) + A(l-1) T at each timestamp;
     with delta = 0, T spreads each step evenly over its window."""
     nodes, layers = 7, 4
@@ -115,10 +119,10 @@ def test_lemma_1_diffusion_sums_over_walks_in_time_order(neighbors: int) -> None
             layer.decays.raw_gamma.fill_(60)
             if layer.decays.raw_delta is not None:
                 layer.decays.raw_delta.fill_(-60)
-    given = torch.randn(nodes, *model.state["matrix"].shape[2:], dtype=torch.float64)  # G
-    given[0] = 0
+    initial = torch.randn(nodes, *model.state["matrix"].shape[2:], dtype=torch.float64)  # G
+    initial[0] = 0
     model.state.rows_for(torch.arange(nodes))
-    model.state["matrix"][:, 0] = given
+    model.state["matrix"][:, 0] = initial
     model.observe(events, Past(events))
     walks_of = [torch.eye(nodes).double(), *(torch.zeros(nodes, nodes).double() for _ in range(layers - 1))]
     met: dict[int, list[tuple[int, float]]] = {node: [] for node in range(nodes)}
@@ -135,7 +139,7 @@ def test_lemma_1_diffusion_sums_over_walks_in_time_order(neighbors: int) -> None
             met[node].append((partner, moment))
         walks_of = [walks_of[0], *(walks_of[hop] + walks_of[hop - 1] @ step for hop in range(1, layers))]
     for hop, matrix in enumerate(walks_of):
-        expected = torch.einsum("ij,i...->j...", matrix, given)
+        expected = torch.einsum("ij,i...->j...", matrix, initial)
         assert torch.allclose(model.state["matrix"][1:, hop], expected[1:])
     assert walks_of[-1].any()
 
@@ -147,13 +151,13 @@ def test_theorem_1_matrices_are_bounded(ablate: str, monkeypatch: pytest.MonkeyP
     nodes, events = 12, random_events(4, 300, 12, 200)
     model = make_dense(nodes, layers=3, ablate=ablate)
     largest: dict[int, torch.Tensor] = {}
-    plain = DenseLayer.injection
+    injection = DenseLayer.injection
 
     def noted(layer: DenseLayer, query: torch.Tensor, window: Any) -> torch.Tensor:
-        found = plain(layer, query, window)
-        norm, depth = found.flatten(2).norm(dim=-1).amax(0), layer.decays.depth  # [H]
+        delta = injection(layer, query, window)
+        norm, depth = delta.flatten(2).norm(dim=-1).amax(0), layer.decays.depth  # [H]
         largest[depth] = torch.maximum(largest.get(depth, norm), norm)
-        return found
+        return delta
 
     monkeypatch.setattr(DenseLayer, "injection", noted)
     model.observe(events, Past(events))
@@ -164,7 +168,7 @@ def test_theorem_1_matrices_are_bounded(ablate: str, monkeypatch: pytest.MonkeyP
         limit = largest[depth + 1] + below / (1 - gamma)
         norm = model.state["matrix"][:, depth].flatten(2).norm(dim=-1)  # [N, H]
         assert (norm <= (1 - gamma ** steps.unsqueeze(1)) * limit + 1e-12).all()
-        assert norm.max() > 0.01 * limit.min()  # the bound says something
+        assert norm.max() > 0.01 * limit.min()  # the bound is not vacuous
         below = limit if ablate == "none" else below
 
 
@@ -188,3 +192,19 @@ def test_decays_stay_in_their_ranges(state: str) -> None:
         assert (learned["lambda"] >= 0).all()
         assert (learned.get("delta", torch.zeros(1)) >= 0).all()
         assert all(((learned[name] >= 0) & (learned[name] <= 1)).all() for name in ("alpha", "gamma"))
+
+
+SYMBOL_ROW = re.compile(r"^ {4}(\S.*?) {2,}(\S.*?) {2,}([a-z_0-9; ]+)$", re.MULTILINE)  # symbol, names, files
+
+
+def test_the_table_of_symbols_names_existing_files_and_attributes() -> None:
+    """Every file in the package's table exists, and one of a row's files has each `Class.attribute` of the row."""
+    table = (package.__doc__ or "").partition("Symbols of the paper")[2]
+    rows = [row for row in SYMBOL_ROW.findall(table) if row[2] != "file"]
+    assert len(rows) > 25
+    for symbol, names, files in rows:
+        paths = [f"{package.__name__}.{file}".removesuffix(".__init__") for file in files.split("; ")]
+        modules = [importlib.import_module(path) for path in paths]
+        for owner, attribute in re.findall(r"\b([A-Z]\w+)\.(\w+)", names):
+            sources = [inspect.getsource(getattr(module, owner)) for module in modules if hasattr(module, owner)]
+            assert any(re.search(rf"\b{attribute}\b", source) for source in sources), (symbol, owner, attribute)

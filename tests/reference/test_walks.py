@@ -19,7 +19,7 @@ from dsrd.events import Events, Query
 from dsrd.history.past import Past
 from dsrd.models import GraphSpec, create, model_class
 from dsrd.models.dsrd import DSRDConfig, walk_state
-from dsrd.models.dsrd.bfloat16 import narrowed, singles, widened
+from dsrd.models.dsrd.bfloat16 import narrowed, widened, widened_row
 from dsrd.train import checkpoint
 
 RATES = (1.0, 0.1)
@@ -35,9 +35,9 @@ def sign_code(node: int) -> np.ndarray:
 
 @dataclass
 class NaiveState:
-    """Every event in a list; each quantity is its sum, computed from the first event on.
+    """All events in a list; every quantity is computed as the sum over them.
 
-    Events are as old as the number of events from their timestamp on; the newest one is left out if moments are
+    The age of an event is the number of events from its timestamp on, without the newest timestamp if moments are
     whole.
     """
 
@@ -48,21 +48,21 @@ class NaiveState:
         return [event for event in self.events if event[2] < t]
 
     def reading(self, time: float) -> int:
-        """Of the clock, at an event's time."""
+        """The clock at an event's time."""
         return len(self.before(time))
 
     def now(self, t: float) -> int:
-        """Of the clock, when a question is asked at t."""
+        """The clock for a query at time t."""
         known = self.before(t)
         return self.reading(known[-1][2]) if known and self.whole_moments else len(known)
 
     def partners(self, node: int, events: list[tuple[int, int, float]]) -> list[tuple[int, float, int]]:
-        """(partner, time, events that came before this one) of each event of a node; a self-loop counts once."""
-        found = []
-        for place, (src, dst, time) in enumerate(events):
-            if node in (src, dst):
-                found.append((dst if node == src else src, time, place))
-        return found
+        """(partner, time, number of earlier events) of each event of a node; a self-loop counts once."""
+        return [
+            (dst if node == src else src, time, place)
+            for place, (src, dst, time) in enumerate(events)
+            if node in (src, dst)
+        ]
 
     def step1(self, node: int, now: int, rate: float, events: list[tuple[int, int, float]]) -> np.ndarray:
         total = np.zeros(WIDTH)
@@ -78,11 +78,11 @@ class NaiveState:
         return total
 
     def pair(self, a: int, b: int, t: float) -> list[float]:
-        events, now, found = self.before(t), self.now(t), []
+        events, now, values = self.before(t), self.now(t), []
         for rate in RATES:
             one, two = ([step(n, now, rate, events) for n in (a, b)] for step in (self.step1, self.step2))
             r = sign_code(a), sign_code(b)
-            found += [
+            values += [
                 r[0] @ two[1],
                 two[0] @ r[1],
                 one[0] @ one[1],
@@ -92,28 +92,28 @@ class NaiveState:
             ]
         for pair in ((a, b), (b, a)):
             ages = [now - self.reading(time) for src, dst, time in events if (src, dst) == pair]
-            found += [sum(math.exp(-rate * age) for age in ages) for rate in FINE] + [len(ages)]
-        return found
+            values += [sum(math.exp(-rate * age) for age in ages) for rate in FINE] + [len(ages)]
+        return values
 
     def node(self, node: int, t: float) -> list[float]:
-        events, now, found = self.before(t), self.now(t), []
+        events, now, values = self.before(t), self.now(t), []
         for rate in RATES:
-            found += [float(np.linalg.norm(step(node, now, rate, events))) for step in (self.step1, self.step2)]
+            values += [float(np.linalg.norm(step(node, now, rate, events))) for step in (self.step1, self.step2)]
         pairs = [{src, dst} for src, dst, _ in events]
         strangers = [pair not in pairs[:place] for place, pair in enumerate(pairs)]
         for rate in FINE:
             for among in ([True] * len(events), strangers):
                 for role in (0, 1):
-                    own = [e[2] for e, counts in zip(events, among, strict=True) if counts and e[role] == node]
-                    found.append(sum(math.exp(-rate * (now - self.reading(time))) for time in own))
-        return found
+                    times = [e[2] for e, counts in zip(events, among, strict=True) if counts and e[role] == node]
+                    values.append(sum(math.exp(-rate * (now - self.reading(time))) for time in times))
+        return values
 
     def window(self, node: int, t: float, k: int) -> list[tuple[int, bool, float]]:
-        """Partners of the latest events, newest first, whether the node was the source, and when; a self-loop
-        stands twice, once for each role."""
+        """(partner, whether the node was the source, time) of the latest events, newest first; a self-loop has one
+        entry per role."""
         roles = [((dst, True, src, time), (src, False, dst, time)) for src, dst, time in self.before(t)]
-        both = [(partner, sent, time) for ends in roles for partner, sent, own, time in ends if own == node]
-        return both[::-1][:k]
+        entries = [(partner, sent, time) for ends in roles for partner, sent, end, time in ends if end == node]
+        return entries[::-1][:k]
 
 
 @st.composite
@@ -135,78 +135,78 @@ def make_model(precision: str = "float32", whole_moments: bool = False) -> objec
     return model.eval()
 
 
-def close(found: torch.Tensor, expected: list[float]) -> bool:
+def close(values: torch.Tensor, expected: list[float]) -> bool:
     """Equal up to the rounding of float32 sums, whose terms are as large as the largest entry."""
     wanted = torch.tensor(expected, dtype=torch.float64)
-    return bool(((found.double() - wanted).abs() <= 2e-5 * (1 + wanted.abs().max())).all())
+    return bool(((values.double() - wanted).abs() <= 2e-5 * (1 + wanted.abs().max())).all())
 
 
 @settings(deadline=None, max_examples=40)
 @given(streams(), st.integers(0, 25), st.booleans())
-def test_readings_are_the_sums_over_earlier_events(events: Events, observed: int, whole_moments: bool) -> None:
-    """Some events observed (up to a timestamp's end), the rest folded in: every number is as defined."""
+def test_readings_equal_the_sums_over_earlier_events(events: Events, observed: int, whole_moments: bool) -> None:
+    """Some events observed (up to the end of a timestamp), the rest unobserved."""
     times, observed = events.time.tolist(), min(observed, len(events))
     while 0 < observed < len(events) and times[observed - 1] == times[observed]:
         observed += 1
     model, past = make_model(whole_moments=whole_moments), Past(events)
     model.observe(events[:observed], past)
     start = times[observed - 1] if observed else 0.0
-    asked = [(a, b, t) for t in (start + 0.5, start + 2.0, 13.0) for a in (1, 2, 9) for b in (2, 3, 5)]
-    src, dst, time = (torch.tensor(column) for column in zip(*reversed(asked), strict=True))
+    pairs = [(a, b, t) for t in (13.0, start + 2.0, start + 0.5) for a in (9, 2, 1) for b in (5, 3, 2)]
+    src, dst, time = (torch.tensor(column) for column in zip(*pairs, strict=True))
     before = model.state.snapshot()
     reading = model.body.read(Query(src, dst, time.double()), past.during(events[observed:]), model.state)
     assert all(torch.equal(before[name], model.state[name]) for name in before)
 
     rows = list(zip(*(column.tolist() for column in events.numpy()[:3]), strict=True))
     naive = NaiveState(rows, whole_moments)
-    for q, (a, b, t) in enumerate(reversed(asked)):
+    for q, (a, b, t) in enumerate(pairs):
         assert close(reading.pair[q], naive.pair(a, b, t))
-        for side, (node, other) in enumerate(((a, b), (b, a))):
+        for side, (node, other_node) in enumerate(((a, b), (b, a))):
             assert close(reading.node[side, q], naive.node(node, t))
-            window, across = naive.window(node, t, 4), naive.window(other, t, 4)
+            window, across = naive.window(node, t, 4), naive.window(other_node, t, 4)
             assert int((reading.event[side, q] > 0).sum()) == len(window)
-            here, there = ([partner for partner, _, _ in each] for each in (window, across))
+            here, other = ([partner for partner, _, _ in each] for each in (window, across))
             for j, (partner, sent, moment) in enumerate(window):
-                along = [(met, then) for met, _, then in across].count((partner, moment))
-                crowd = [then for _, _, then in window].count(moment)
-                expected = naive.pair(partner, other, t)
-                expected += [float(partner == other), here.count(partner), there.count(partner), along, crowd]
-                expected += [j / 4, sent]
+                across_at_time = [(met, then) for met, _, then in across].count((partner, moment))
+                at_time = [then for _, _, then in window].count(moment)
+                expected = naive.pair(partner, other_node, t)
+                expected += [float(partner == other_node), here.count(partner), other.count(partner)]
+                expected += [across_at_time, at_time, j / 4, sent]
                 assert close(reading.tokens[side, q, j], expected)
 
 
-def test_a_quiet_time_fades_nothing() -> None:
-    """Stretched or shrunk between its events, and with a break in it, a stream leaves the same readings."""
+def test_the_state_does_not_depend_on_the_time_between_events() -> None:
+    """Gaps between timestamps may be longer, shorter or very long: the state reads are the same."""
     rng = np.random.default_rng(3)
     src, dst, gap = rng.integers(1, 9, 200), rng.integers(1, 9, 200), rng.integers(0, 2, 200)
-    found = []
+    readings = []
     for gaps in (gap, gap * 10.0 ** rng.integers(-3, 4, 200), np.where(np.arange(200) == 100, 1e9, gap)):
         gaps[100] = max(gaps[100], 1)
         events = Events.from_numpy(src, dst, np.cumsum(gaps))
         model, past = make_model(), Past(events)
         model.observe(events[:120], past)
-        asked = Query(events.src[:50], events.dst[50:100], events.time[150:].flip(0) + 0.5e-3)
-        found.append(model.body.read(asked, past.during(events[120:]), model.state))
-    for other in found[1:]:
-        assert torch.equal(found[0].pair, other.pair)
-        assert torch.equal(found[0].node, other.node)
-        assert not torch.equal(found[0].age, other.age)
+        query = Query(events.src[:50], events.dst[50:100], events.time[150:].flip(0) + 0.5e-3)
+        readings.append(model.body.read(query, past.during(events[120:]), model.state))
+    for other in readings[1:]:
+        assert torch.equal(readings[0].pair, other.pair)
+        assert torch.equal(readings[0].node, other.node)
+        assert not torch.equal(readings[0].age, other.age)
 
 
-def test_where_moments_are_whole_the_newest_snapshot_has_not_faded() -> None:
-    """Two snapshots of fifty events: fast scales say who was in the newest, and nothing of the one before."""
+def test_with_whole_moments_the_newest_snapshot_has_not_decayed() -> None:
+    """Two snapshots of fifty events: at the fastest rate only the newest one counts, and it counts fully."""
     rng = np.random.default_rng(4)
     src, dst = np.repeat([1, 3], 50), rng.integers(5, 9, 100)
     events = Events.from_numpy(src, dst, np.repeat([0.0, 1.0], 50))
-    asked = Query(torch.tensor([1, 3]), torch.tensor([2, 2]), torch.tensor([2.0, 2.0], dtype=torch.float64))
-    sent = 2 * len(RATES)  # the column of what a node sent, at the fastest scale
-    found = {}
+    query = Query(torch.tensor([1, 3]), torch.tensor([2, 2]), torch.tensor([2.0, 2.0], dtype=torch.float64))
+    sent = 2 * len(RATES)  # the column of events that a node sent, at the fastest rate
+    counts = {}
     for whole in (False, True):
         model, past = make_model(whole_moments=whole), Past(events)
         model.observe(events, past)
-        found[whole] = model.body.read(asked, past, model.state).node[0, :, sent]
-    assert found[True][1] == 50
-    assert torch.cat([found[True][:1], found[False]]).max() < 1e-15
+        counts[whole] = model.body.read(query, past, model.state).node[0, :, sent]
+    assert counts[True][1] == 50
+    assert torch.cat([counts[True][:1], counts[False]]).max() < 1e-15
 
 
 def test_codes_are_signs_of_length_one_and_nearly_orthogonal() -> None:
@@ -235,9 +235,9 @@ def test_the_table_grows_and_keeps_every_pair() -> None:
 BFLOAT16 = 2.0**-7  # between a number and the next one, relative
 
 
-def test_bfloat16_keeps_walks_up_to_its_rounding() -> None:
-    """Each number of a row is rounded at each of its node's events, so errors add up to that many steps at most.
-    The exact counts are not touched."""
+def test_bfloat16_walks_are_right_up_to_rounding() -> None:
+    """Each value of a row is rounded at each of its node's events, so errors add up to that many steps at most.
+    The exact counts stay exact."""
     rng = np.random.default_rng(1)
     events = Events.from_numpy(rng.integers(1, 6, 60), rng.integers(1, 6, 60), np.sort(rng.uniform(0, 12, 60)))
     models = [make_model(precision) for precision in ("float32", "bfloat16")]
@@ -272,40 +272,40 @@ def test_bfloat16_is_unbiased() -> None:
     model.observe(events, Past(events))
     code = torch.tensor(np.stack([sign_code(node) for node in range(101, 141)]))  # [40, WIDTH]
     wanted = sum(math.exp(-1e-3 * age) for age in range(1000))
-    found = model.state["step1"][1:41, 0].double() / code  # [40, WIDTH]
-    scatter = found.std().item()
+    result = model.state["step1"][1:41, 0].double() / code  # [40, WIDTH]
+    scatter = result.std().item()
     assert scatter < 45
-    assert abs(found.mean().item() - wanted) < 4 * scatter / math.sqrt(found.numel())
+    assert abs(result.mean().item() - wanted) < 4 * scatter / math.sqrt(result.numel())
 
 
 @compiled
-def _both_ways(values: np.ndarray, chances: np.ndarray, like: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _both_ways(values: np.ndarray, random: np.ndarray, like: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     kept, back = np.empty_like(like), np.empty_like(values)
     for i in range(len(values)):
-        kept[i] = narrowed(values[i], chances[i], like[i])
+        kept[i] = narrowed(values[i], random[i], like[i])
         back[i] = widened(kept[i])
-    return kept, singles(kept, back)
+    return kept, widened_row(kept, back)
 
 
 @pytest.mark.parametrize("kind", [np.int16, np.float32])
-def test_halves_compiled_equal_halves_in_plain_python(kind: type) -> None:
+def test_bfloat16_compiled_equals_bfloat16_in_python(kind: type) -> None:
     rng = np.random.default_rng(0)
     values = (rng.normal(size=300) * 10.0 ** rng.integers(-20, 20, 300)).astype(np.float32)
-    chances, like = rng.integers(0, 2**64, 300, dtype=np.uint64), np.zeros(300, kind)
-    kept, back = _both_ways(values, chances, like)
-    plain = [narrowed(*each) for each in zip(values, chances, like, strict=True)]
-    assert np.array_equal(kept, np.array(plain, kind))
+    random, like = rng.integers(0, 2**64, 300, dtype=np.uint64), np.zeros(300, kind)
+    kept, back = _both_ways(values, random, like)
+    expected = [narrowed(*each) for each in zip(values, random, like, strict=True)]
+    assert np.array_equal(kept, np.array(expected, kind))
     assert np.array_equal(back, [widened(each) for each in kept])
-    assert np.array_equal(back, singles(kept, np.empty(300, np.float32)))
+    assert np.array_equal(back, widened_row(kept, np.empty(300, np.float32)))
     assert np.allclose(back, values, rtol=2**-7 if kind is np.int16 else 0)
 
 
 def test_bfloat16_scores_do_not_depend_on_the_batch_size() -> None:
-    """Folded in or observed, an event is rounded in the same way: readings are equal bit for bit."""
+    """An event is rounded in the same way in the overlay and in the state: reads are equal bit for bit."""
     rng = np.random.default_rng(2)
     events = Events.from_numpy(rng.integers(1, 9, 200), rng.integers(1, 9, 200), np.arange(200) / 10)
     past = Past(events)
-    found = []
+    results = []
     for size in (1, 7, 200):
         model, readings = make_model("bfloat16"), []
         for batch in events.batches(size):
@@ -314,10 +314,10 @@ def test_bfloat16_scores_do_not_depend_on_the_batch_size() -> None:
                 readings.append(model.body.read(batch.query(), past.during(batch), model.state).pair)
             assert all(torch.equal(before[name], model.state[name]) for name in before)
             model.observe(batch, past)
-        found.append((torch.cat(readings), model.state.snapshot()))
-    for pair, state in found[1:]:
-        assert torch.equal(pair, found[0][0])
-        assert all(torch.equal(state[name], found[0][1][name]) for name in ("step1", "step2", "acts", "last"))
+        results.append((torch.cat(readings), model.state.snapshot()))
+    for pair, state in results[1:]:
+        assert torch.equal(pair, results[0][0])
+        assert all(torch.equal(state[name], results[0][1][name]) for name in ("step1", "step2", "acts", "last"))
 
 
 def test_bfloat16_round_trip(tmp_path: Path) -> None:
@@ -336,10 +336,10 @@ def test_bfloat16_round_trip(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("precision", "per_node"), [("float32", 3160), ("bfloat16", 1624)])
 def test_bytes_are_as_documented(precision: str, per_node: int) -> None:
-    """docs/explanation/dsrd.md: bytes per node and per slot of the default settings, rows made as ids come."""
+    """docs/explanation/dsrd.md: bytes per node and per slot of the default settings, rows made when ids arrive."""
     model = create("dsrd", GraphSpec(num_nodes=1_000_000), overridden(DSRDConfig(), {"precision": precision}))
     table, size = 1024 * 40, 8 + 24  # and the clock
-    assert model.state.nbytes() == per_node + table + size  # nobody's row
+    assert model.state.nbytes() == per_node + table + size  # the row of NULL
     events = Events.from_numpy(range(1, 601), range(2, 602), range(600))  # 600 pairs: 2048 slots; ids below 1024
     model.observe(events, Past(events))
     assert model.state.nbytes() == 1024 * per_node + 2 * table + size

@@ -28,7 +28,7 @@ class PairTable(NamedTuple):
 
 
 @compiled
-def slot_of_key(keys: Ints, key: int) -> np.int64:
+def slot_of_key(keys: Ints, key: int) -> int:
     """Where `key` is in a hash table with linear probing, or else the free slot where it goes.
 
     `keys` has 2^n slots, at least one of them `EMPTY`.
@@ -37,11 +37,11 @@ def slot_of_key(keys: Ints, key: int) -> np.int64:
     slot = np.int64(splitmix64(key) & np.uint64(last))
     while keys[slot] != EMPTY and keys[slot] != key:
         slot = (slot + 1) & last
-    return slot
+    return int(slot)
 
 
 @compiled
-def slot_of(key: Ints, src: int, dst: int) -> np.int64:
+def slot_of(key: Ints, src: int, dst: int) -> int:
     """Where the pair is, or else the free slot where it goes."""
     return slot_of_key(key, (src << 32) | dst)
 

@@ -1,14 +1,18 @@
-"""DSRD, Dual-Scale Retentive Dynamics: states that remember with learned decay and diffuse along walks in time.
+"""DSRD, Dual-Scale Retentive Dynamics: node states with learned decay that spread along walks in time.
 
-Two presets of one model. The default keeps walks in a state addressed by identity (`walks`): every node has a
-fixed random code made from its id, an event writes the partner's code into the state, and the *other endpoint's*
-code is the query. The state is kept per scale of retention, counted in events as the paper's steps are, and per
-walk length (`walk_state`), exact up to each query's own time. For a pair (u, v) at t, each endpoint in turn
-being the node and the other one the partner:
+One model with two states, chosen by the preset.
 
-    x_i     = log(1 + t - t_i)                           age of the node's i-th latest event, with w_i
-    z_i     = state read of (w_i, v);  s = of (u, v)     contractions with codes, per scale and walk length
-    c_u     = how u's events compare with everybody's    per scale and edge feature (`feature_levels`)
+`preset=paper` (`dense`) is the paper as written. Each node keeps a d x d matrix S per layer and head. The
+equations, and the choices made where the paper is open, are in the docstring of `dense`.
+
+The default (`walks`) adds identities. Every node has a fixed random code computed from its id. An event adds the
+partner's code to the node's state, and the code of the *other endpoint* is the query. The state is kept for
+several decay rates and for walks of one and two steps (`walk_state`). It includes every event before the query's
+own time. For a pair (u, v) at time t, with u as the node and v as its partner, and then the other way round:
+
+    x_i     = log(1 + t - t_i)                           age of u's i-th latest event, whose partner is w_i
+    z_i     = state read of (w_i, v);  s = of (u, v)     products of codes and walks, per rate and walk length
+    c_u     = u's edge features against all events'      per rate and feature (`feature_levels`)
     token_i = mlp[ time(x_i), direction, rank, z_i, window counts, edge features ]
     omega_i = sigmoid(cos(q, k_i)) exp(-lambda x_i^alpha)       short-term injection, over max(sum, 1)
     psi_i   = exp(-l delta x_i)                                 diffusion along walks, over max(sum, 1)
@@ -17,14 +21,53 @@ being the node and the other one the partner:
     partner = mlp[ h_u, h_v, s, activity and c of u and of v ]  which partner, given that u acts at t?
     pair    = partner + mlp[ the same ]                         does this pair interact at t?
 
-The partner head learns from random targets, the pair head rather from pairs that met before and may be asleep by
-now (`pair_random`), and least from targets nobody has met yet (`pair_unmet`): that the pool of negatives holds
-them is knowledge of who will come. While the heads learn, ages x are stretched and shrunk from batch to batch
-(`stretch`): streams change their pace.
 lambda > 0, alpha and gamma in (0, 1) and delta > 0 are learned per head and layer.
 
-`preset=paper` is the paper's equations as written, nothing added (`dense`): a matrix per node, layer and head,
-no identities, partner = mlp[ h_u, h_v ] alone. Decays, weights and block are the same code (`retention`).
+The partner head learns from random negatives. The pair head learns mostly from pairs that met before and may have
+stopped (`pair_random` weighs the random negatives). Random targets that have not met anybody yet count least
+(`pair_unmet`): the pool of negatives contains nodes that only appear later, which no model could know. In
+training, the ages x of each batch are multiplied by a random factor (`stretch`), because streams change their
+pace.
+
+Symbols of the paper and their names in code:
+
+    paper                   in code                                               file
+    x_j                     Inputs.of_node                                        dense
+    X(l)                    x; h in the default                                   dense; walk_body
+    phi_e, W_t, W_e         Inputs.of_event: edge, log_rate, mix                  dense
+    E_t, kappa              Window, `neighbors`: the latest events of a node      dense; walk_body
+    Delta t                 age; in every decay x = log(1 + age)                  dense; walk_body
+    Q, W_Q                  query                                                 dense; walk_body
+    K, W_K                  key; in the default the token itself                  dense; walk_body
+    V, W_V                  value                                                 dense; walk_body
+    omega                   Decays.omega                                          retention
+    lambda, alpha           Decays.forward, from raw_lambda and raw_alpha         retention
+    Delta                   DenseLayer.injection; times q: injected               dense
+    gamma (a_t), 1 - gamma  Decays.gate, from raw_gamma                           retention
+    S(l)                    state["matrix"]; in the default S1, S2 below          dense; walk_state
+    Proposition 1           retained: all S of a batch in closed form             steps
+    psi, delta              Decays.psi, from raw_delta                            retention
+    A(l)                    never stored: code times S(l) estimates its entries   walk_state
+    T_t, diffusion of S     weighted_rows; in the default extend_walks            steps; walk_state
+    O(l)                    out                                                   dense; walk_body
+    Z, LN, W_1, W_2         Block                                                 retention
+    K, H, d                 `layers`, `heads`, `dim` / `heads`                    settings
+    h_u                     Body.embed, Body.represent                            dense; walk_body
+    p = MLP[h_u, h_v]       DSRD.partner                                          __init__
+
+    added by the default    in code                                               file
+    r_i                     write_code: the node's code                           walk_state
+    S1, S2                  NodeRows.step1, step2                                 walk_state
+    decay rates             Decay.rate of walks, Decay.fine of exact counts       walk_state
+    z_i, s                  Window.z, Reading.pair                                walk_body; walk_queries
+    c_u, n_u, C_u           Content.read; n_u, C_u in LevelState.content          content; feature_levels
+    token_i                 Walks._tokens, AgeFeatures, window counts             walk_body; windows
+    W, W'                   WalkLayer.retain, diffuse                             walk_body
+    activity of u           Reading.node: lengths of S1, S2 and event counts      walk_queries
+    pair                    DSRD.activity, added to the partner's logit           __init__
+
+The files `clock`, `walk_state`, `overlay`, `windows`, `walk_queries` and `feature_levels` hold plain loops over
+arrays that numba compiles; their arguments are NamedTuples of arrays, declared at the top of each file.
 """
 
 from __future__ import annotations
@@ -62,7 +105,7 @@ PAPER = Preset(
 
 
 class DSRD(TemporalModel):
-    """Retentive walk states asked by the partner's identity; exact at every query's time."""
+    """Retentive states, queried by the partner's identity; exact at every query's time."""
 
     Config = DSRDConfig
     card = ModelCard(
@@ -109,7 +152,7 @@ class DSRD(TemporalModel):
         return self._logits(features)[1] if head == "pair" else self._partner(features)
 
     def loss(self, batch: Events, negatives: TrainingNegatives, past: Past) -> Tensor:
-        """Partner head: events against random targets. Pair head: rather against pairs that met before."""
+        """Partner head: events against random targets. Pair head: also against pairs that met before."""
         if self.activity is None:
             return super().loss(batch, negatives, past)
         earlier, random = negatives.earlier(batch, len(batch) // 2), negatives.sample(batch)
@@ -120,7 +163,7 @@ class DSRD(TemporalModel):
         weight[true:drawn] = self.config.pair_random
         share = weight / weight.sum()
         unmet = past.degree(random.dst, random.time) == 0  # [B]
-        # not made up for by the others: a batch would no longer have the loss of its chunks
+        # not normalised again: the loss of a batch must stay the sum of the losses of its chunks
         share[true:drawn][unmet] *= self.config.pair_unmet
         return link_loss(partner[:drawn], true) + link_loss(pair, true, share)
 
@@ -132,7 +175,7 @@ class DSRD(TemporalModel):
         partner = self._partner(features)
         if self.activity is None:
             return partner, partner
-        # detached: what the pair head learns of sleepers must not bend the partner head's answer
+        # detached: the loss of the pair head must not change the partner head
         return partner, partner.detach() + self.activity(features).squeeze(-1)
 
     def embed(self, node: Tensor, time: Tensor, past: Past) -> Tensor:

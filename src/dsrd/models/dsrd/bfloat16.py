@@ -1,7 +1,7 @@
-"""bfloat16 inside compiled loops: the upper half of a float32, passed as a 16-bit integer.
+"""bfloat16 in compiled loops: the upper 16 bits of a float32, stored as an integer, because numpy has no bfloat16.
 
-The same loop serves both: these functions do nothing where elements are float32. Narrowing is unbiased rather than
-nearest: a slow decay would otherwise stand still (0.9999 of 1 is 1 again) and small increments be lost.
+Loops call these functions for both precisions; on float32 they do nothing. Rounding to bfloat16 is random and
+unbiased. Rounding to the nearest value would stop a slow decay (0.9999 * 1 rounds to 1) and lose small increments.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from numba.extending import overload
 
 
 def widened(value: Any) -> Any:
-    """An element as float32."""
+    """A stored element as float32."""
     return (np.int32(value) << np.int32(16)).view(np.float32) if isinstance(value, np.integer) else value
 
 
-def singles(row: Any, room: Any) -> Any:
-    """A row of elements as float32: itself, or widened into `room`."""
+def widened_row(row: Any, room: Any) -> Any:
+    """A stored row as float32: the row itself, or a copy in `room` if it is bfloat16."""
     if not np.issubdtype(row.dtype, np.integer):
         return row
     room[:] = [widened(value) for value in row]
     return room
 
 
-def narrowed(value: Any, chance: Any, like: Any) -> Any:
-    """A float32 as an element of the kind of `like`; the lower 16 bits of an integer choose which neighbour.
+def narrowed(value: Any, random: Any, like: Any) -> Any:
+    """A float32 in the type of `like`; for bfloat16 the lower 16 bits of `random` decide whether to round up.
 
-    If they are uniform, the mean over them is the value itself.
+    If these bits are uniform, the expected result is the value itself.
     """
     if not isinstance(like, np.integer):
         return value
-    return ((np.float32(value).view(np.uint32) + np.uint32(int(chance) & 0xFFFF)) >> np.uint32(16)).astype(
+    return ((np.float32(value).view(np.uint32) + np.uint32(int(random) & 0xFFFF)) >> np.uint32(16)).astype(
         np.int16
     )
 
 
-# What the compiler takes in their place: which of two forms is known by the type of the elements.
+# What numba compiles in their place: the element type selects one of two versions.
 
 
 def _widened(value: Any) -> Any:
@@ -47,7 +47,7 @@ def _widened(value: Any) -> Any:
     return lambda value: value
 
 
-def _singles(row: Any, room: Any) -> Any:
+def _widened_row(row: Any, room: Any) -> Any:
     def widen(row: Any, room: Any) -> Any:
         for i in range(len(row)):
             room[i] = widened(row[i])
@@ -58,16 +58,16 @@ def _singles(row: Any, room: Any) -> Any:
     return lambda row, room: row
 
 
-def _narrowed(value: Any, chance: Any, like: Any) -> Any:
-    def upper_half(value: Any, chance: Any, like: Any) -> Any:
-        bits = np.uint32(np.float32(value).view(np.uint32)) + np.uint32(chance & np.uint64(0xFFFF))
+def _narrowed(value: Any, random: Any, like: Any) -> Any:
+    def upper_half(value: Any, random: Any, like: Any) -> Any:
+        bits = np.uint32(np.float32(value).view(np.uint32)) + np.uint32(random & np.uint64(0xFFFF))
         return np.int16(np.uint32(bits) >> np.uint32(16))
 
     if isinstance(like, types.Integer):
         return upper_half
-    return lambda value, chance, like: value
+    return lambda value, random, like: value
 
 
 overload(widened, strict=False)(_widened)
-overload(singles, strict=False)(_singles)
+overload(widened_row, strict=False)(_widened_row)
 overload(narrowed, strict=False)(_narrowed)

@@ -1,4 +1,4 @@
-"""What the state knows of events beyond who met whom: how a node's compare with everybody's."""
+"""How the edge features of a node's events compare with those of all events."""
 
 from __future__ import annotations
 
@@ -6,28 +6,24 @@ from functools import partial
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dsrd.errors import DsrdError
 from dsrd.events import Events, Query, as_tensor
+from dsrd.history.index import Floats
 from dsrd.history.past import Past
 from dsrd.models.dsrd import feature_levels
-from dsrd.models.dsrd.overlay import lent
-from dsrd.models.dsrd.retention import squashed
+from dsrd.models.dsrd.feature_levels import LevelState
+from dsrd.models.dsrd.overlay import queries_of, unobserved
+from dsrd.models.dsrd.retention import signed_log
+from dsrd.models.dsrd.walk_state import Arrivals, Singles
 from dsrd.state import State
 
-WIDEST = 16  # numbers kept of an event's features: more are folded into these by random signs
-FIELDS = (
-    "content",
-    "content_last",
-    "level",
-    "level_clock",
-)  # in the order of `feature_levels`; the first two by node
+WIDEST = 16  # features kept per event; more are projected to this number by random signs
 
 
 class Content(nn.Module):
-    """The node's events beside everybody's, feature by feature and scale by scale (see `feature_levels`)."""
+    """The features of a node's events against those of all events, per rate and feature (see `feature_levels`)."""
 
     def __init__(self, edge_dim: int, rates: int, whole_moments: bool, state: State) -> None:
         super().__init__()
@@ -42,30 +38,32 @@ class Content(nn.Module):
         declare("level", lambda _: doubles(rates, 1 + 2 * kept))
         declare("level_clock", lambda _: torch.tensor([0.0, 0.0, -torch.inf, 0.0], dtype=torch.float64))
 
-    def read(self, query: Query, past: Past, state: State, rate: NDArray[np.float64]) -> Tensor:
-        """For either end of each pair, at its own time; the state is left as it was.  # [2, Q, width]"""
-        new = Events.from_numpy([], [], []) if past.unobserved is None else past.unobserved
-        content, last, level, clock = (state[name].numpy() for name in FIELDS)
-        ends = torch.stack([query.src, query.dst]).cpu().numpy()
-        time = query.time.cpu().numpy()
-        out = np.zeros((*ends.shape, len(rate), content.shape[2] - 1), np.float32)
-        how = (rate, self.whole_moments, ends, time, np.argsort(time, kind="stable"))
-        with lent((content, last), new) as rows:
-            feature_levels.read((*rows, level, clock), *how, *new.numpy()[:3], self._features(new, past), out)
+    def read(self, query: Query, past: Past, state: State, rate: Floats) -> Tensor:
+        """c of both endpoints of each pair, at its own time.  # [2, Q, width]"""
+        queries, levels = queries_of(query), _levels(state)
+        new = unobserved(past.unobserved, queries.time)
+        x = self._features(Events.from_numpy([], [], []) if past.unobserved is None else past.unobserved, past)
+        view, pending = feature_levels.view_of(levels, new, x, rate, self.whole_moments)
+        out = np.zeros((*queries.ends.shape, len(rate), levels.content.shape[2] - 1), np.float32)
+        feature_levels.read(view, pending, queries, out)
         return as_tensor(out).flatten(2).to(query.src.device)
 
-    def observe(self, events: Events, past: Past, state: State, rate: NDArray[np.float64]) -> None:
-        """Fold events in; the state has rows for their nodes."""
-        arrays = tuple(state[name].numpy() for name in FIELDS)
-        feature_levels.observe(arrays, *events.to("cpu").numpy()[:3], self._features(events, past), rate)
+    def observe(self, events: Events, past: Past, state: State, rate: Floats) -> None:
+        """Add events; the state has rows for their nodes."""
+        src, dst, time, _ = events.to("cpu").numpy()
+        arrivals = Arrivals(src, dst, time, src_row=src, dst_row=dst)
+        feature_levels.observe(_levels(state), arrivals, self._features(events, past), rate)
 
-    def _features(self, events: Events, past: Past) -> NDArray[np.float32]:
-        """What is kept of each event.  # [E, kept]"""
-        given = past.edge_x(events.id.to(self.fold.device))  # [E, edge_dim]
-        if given.shape[1] != len(self.fold):
+    def _features(self, events: Events, past: Past) -> Singles:
+        """The features kept of each event.  # [E, kept]"""
+        x = past.edge_x(events.id.to(self.fold.device))  # [E, edge_dim]
+        if x.shape[1] != len(self.fold):
             raise DsrdError(
-                f"events with {given.shape[1]} features, the model was built for {len(self.fold)}; "
+                f"events with {x.shape[1]} features, the model was built for {len(self.fold)}; "
                 "give the past the `edge_x` that training had"
             )
-        found = squashed(given) @ self.fold
-        return np.ascontiguousarray(found.cpu().numpy())
+        return np.ascontiguousarray((signed_log(x) @ self.fold).cpu().numpy())
+
+
+def _levels(state: State) -> LevelState:
+    return LevelState(*(state[name].numpy() for name in LevelState._fields))

@@ -1,56 +1,102 @@
-"""What a node's events are like beside everybody's, compiled.
+"""How the features of a node's events compare with those of all events, compiled.
 
-Features drift: one year's weights are twice the next one's, and a number learned in the first says the wrong thing
-in the second. What lasts is how a node compares with the rest. For each rate of decay a node u keeps
+Features drift: if the weights of one year are twice those of the next, a value learned in the first year misleads
+in the second. What stays is how a node compares with the rest. For each decay rate a node u keeps
 
-    n_u = sum over its events  exp(-rate age)          how many, of late
-    C_u = sum over its events  exp(-rate age) x        and their features
+    n_u = sum over its events  exp(-rate age)          decayed number of events
+    C_u = sum over its events  exp(-rate age) x        decayed sum of their features
 
-and the stream the same of all events, from which follow the mean m and the deviation s of each feature, of late.
-Asked about u, the state answers with (C_u - n_u m) / ((n_u + 1) s): by how many deviations its events lie above or
-below the others', and 0 if it has none.
+and the stream keeps the same over all events, from which follow the decayed mean m and standard deviation s of
+each feature. A query about u is answered with (C_u - n_u m) / ((n_u + 1) s): by how many standard deviations u's
+events lie above or below the mean, pulled towards 0 if u has few events.
 
-Ages are those of the walk state, counted in events (`walk_state`), and so is how `read` folds events in and
-out again.
+Ages are readings of `clock`. Unobserved events go into an overlay, as in `walk_queries`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
-from dsrd.compiled import compiled
-from dsrd.history.index import Floats, Ints
-from dsrd.models.dsrd.walk_state import Singles, advance_clock, read_clock
+from dsrd.compiled import compiled, inlined
+from dsrd.events import NULL
+from dsrd.history.index import Floats
+from dsrd.models.dsrd.clock import Clock, advance_clock, read_clock
+from dsrd.models.dsrd.overlay import CopiedNodes, Queries, Unobserved, copied_row, copied_rows, read_only
+from dsrd.models.dsrd.walk_state import Arrivals, Singles
 
-LEAST_VARIANCE = 1e-6  # of a feature that is the same in all events: no deviation is none, not a division by 0
+LEAST_VARIANCE = 1e-6  # keeps a feature that never varies from a division by 0
+LEAST_COUNT = 1e-300  # the same for a stream without events
+LEVEL_READING = (
+    3  # in the clock, after the three entries named in `clock`: the reading that `level` has decayed to
+)
 
-# A state is a tuple of arrays. Per node: content [N, rates, 1 + d] (n_u, C_u), last [N]. Of the stream: level
-# [rates, 1 + 2 d] (how many, features, their squares); clock [4], that of the walk state and the reading to which
-# the level has faded.
+
+class LevelState(NamedTuple):
+    content: Singles  # [N, rates, 1 + d]: n_u, C_u
+    content_last: Floats  # [N]: clock reading of the node's last event
+    level: Floats  # [rates, 1 + 2 d]: of all events: number, features, squared features
+    level_clock: Clock  # [4]
 
 
-@compiled
-def fade(row: Any, rate: Floats, passed: float) -> None:
+class LevelView(NamedTuple):
+    """The state as a query sees it: nodes are looked up in the overlay first; level and clock are its own."""
+
+    state: LevelState  # read only
+    overlay: LevelState  # read only
+    copied: CopiedNodes  # nodes with a row in the overlay
+    rate: Floats  # [rates]
+    whole_moments: bool  # see `clock`
+
+
+class PendingLevels(NamedTuple):
+    """Unobserved events with features, and the overlay they are added to: the memory of `LevelView.overlay`."""
+
+    events: Arrivals
+    x: Singles  # [E or more, d]: row e belongs to event e
+    overlay: LevelState
+
+
+def view_of(
+    state: LevelState, unobserved: Unobserved, x: Singles, rate: Floats, whole_moments: bool
+) -> tuple[LevelView, PendingLevels]:
+    """The state with an overlay on top that holds no events yet, and the events to add to it."""
+    overlay = LevelState(
+        copied_rows(state.content, unobserved.node),
+        copied_rows(state.content_last, unobserved.node),
+        state.level.copy(),
+        state.level_clock.copy(),
+    )
+    view = LevelView(read_only(state), read_only(overlay), unobserved.copied, rate, whole_moments)
+    return view, PendingLevels(unobserved.events, x, overlay)
+
+
+@inlined
+def decay_rows(rows: Floats | Singles, rate: Floats, age: float) -> None:
+    """Multiply each row by its decay.  # [rates, ...]"""
     for r in range(len(rate)):
-        row[r] *= np.exp(-rate[r] * passed)
+        kept = np.exp(-rate[r] * age)
+        for i in range(rows.shape[1]):
+            rows[r, i] *= kept
 
 
-@compiled
-def add(state: Any, src: int, dst: int, time: float, x: Singles, rate: Floats) -> None:
-    """Fold one event in; a self-loop is one event of its node."""
-    content, last, level, clock = state
-    now, dim = advance_clock(clock, time), len(x)
-    fade(level, rate, now - clock[3])
-    clock[3] = now
+@inlined
+def add(state: LevelState, events: Arrivals, e: int, x: Singles, rate: Floats) -> None:
+    """Add event e with features x; a self-loop is one event of its node.  # [d]"""
+    content, last, level, clock = state.content, state.content_last, state.level, state.level_clock
+    src, dst = events.src_row[e], events.dst_row[e]
+    now, dim = advance_clock(clock, events.time[e]), len(x)
+    decay_rows(level, rate, now - clock[LEVEL_READING])
+    clock[LEVEL_READING] = now
     for end in range(1 if src == dst else 2):
-        node = dst if end else src
-        fade(content[node], rate, now - last[node])
-        last[node] = now
+        row = dst if end else src
+        decay_rows(content[row], rate, now - last[row])
+        last[row] = now
         for r in range(len(rate)):
-            content[node, r, 0] += 1
-            content[node, r, 1:] += x
+            content[row, r, 0] += 1
+            for i in range(dim):
+                content[row, r, 1 + i] += x[i]
     for r in range(len(rate)):
         level[r, 0] += 1
         for i in range(dim):
@@ -59,45 +105,44 @@ def add(state: Any, src: int, dst: int, time: float, x: Singles, rate: Floats) -
 
 
 @compiled
-def observe(state: Any, src: Ints, dst: Ints, time: Floats, x: Singles, rate: Floats) -> None:
-    """Fold events in, in their order.  # x: [E, d]"""
-    for e in range(len(src)):
-        add(state, src[e], dst[e], time[e], x[e], rate)
+def observe(state: LevelState, events: Arrivals, x: Singles, rate: Floats) -> None:
+    """Add events in their order.  # x: [E, d]"""
+    for e in range(len(events.src)):
+        add(state, events, e, x[e], rate)
 
 
-@compiled
-def answer(state: Any, node: int, time: float, rate: Floats, whole: bool, out: Singles) -> None:
-    """How the node's events compare with all others.  # [rates, d]"""
-    content, last, level, clock = state
-    dim = content.shape[2] - 1
-    row = node if node < len(last) else 0  # that of nobody, never written
-    passed = read_clock(clock, time, whole) - last[row]
+@inlined
+def compare(rows: LevelState, row: int, level: Floats, now: float, rate: Floats, out: Singles) -> None:
+    """How the events of the node in this row compare with all events.  # [rates, d]"""
+    content, age, dim = rows.content, now - rows.content_last[row], out.shape[1]
     for r in range(len(rate)):
-        kept, everybody = np.exp(-rate[r] * passed), max(level[r, 0], 1e-300)
+        kept, events = np.exp(-rate[r] * age), max(level[r, 0], LEAST_COUNT)
         count = content[row, r, 0] * kept
         for i in range(dim):
-            mean = level[r, 1 + i] / everybody
-            deviation = np.sqrt(max(level[r, 1 + dim + i] / everybody - mean * mean, 0.0) + LEAST_VARIANCE)
+            mean = level[r, 1 + i] / events
+            deviation = np.sqrt(max(level[r, 1 + dim + i] / events - mean * mean, 0.0) + LEAST_VARIANCE)
             out[r, i] = (content[row, r, 1 + i] * kept - count * mean) / ((count + 1) * deviation)
 
 
-@compiled
-def read(
-    state: Any, rate: Floats, whole: bool,
-    ends: Ints, time: Floats, order: Ints,
-    new_src: Ints, new_dst: Ints, new_time: Floats, new_x: Singles,
-    out: Singles,
-) -> None:  # fmt: skip
-    """Answer for both ends of pairs, in the order of their times.  # ends [2, Q] -> out [2, Q, rates, d]
+@inlined
+def answer(view: LevelView, node: int, time: float, out: Singles) -> None:
+    """Look a node up in the overlay, then in the state; one that is in neither has the empty row of NULL."""
+    level, rate = view.overlay.level, view.rate
+    now = read_clock(view.overlay.level_clock, time, view.whole_moments)
+    row = copied_row(view.copied, node)
+    if row >= 0:
+        compare(view.overlay, row, level, now, rate, out)
+    else:
+        compare(view.state, node if node < len(view.state.content_last) else NULL, level, now, rate, out)
 
-    The caller puts the rows of the new events' nodes back; what belongs to the stream is restored here.
-    """
-    folded, level, clock = 0, state[2].copy(), state[3].copy()
-    for q in order:
-        while folded < len(new_src) and new_time[folded] < time[q]:
-            add(state, new_src[folded], new_dst[folded], new_time[folded], new_x[folded], rate)
-            folded += 1
+
+@compiled
+def read(view: LevelView, pending: PendingLevels, queries: Queries, out: Singles) -> None:
+    """Answer for both ends of pairs, in the order of their times.  # -> [2, Q, rates, d]"""
+    events, added = pending.events, 0
+    for q in queries.order:
+        while added < len(events.src) and events.time[added] < queries.time[q]:
+            add(pending.overlay, events, added, pending.x[added], view.rate)
+            added += 1
         for side in range(2):
-            answer(state, ends[side, q], time[q], rate, whole, out[side, q])
-    state[2][:] = level
-    state[3][:] = clock
+            answer(view, queries.ends[side, q], queries.time[q], out[side, q])

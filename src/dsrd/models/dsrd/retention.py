@@ -1,4 +1,4 @@
-"""What both states share: learned decays, the weights made from them, the block around a layer."""
+"""What both states share: learned decays, the weights computed from them, the block around a layer."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from torch.nn.functional import softplus
 
 from dsrd.events import Events, Query
 from dsrd.history.past import Past
-from dsrd.models.dsrd.settings import IDLE, Ablation, DSRDConfig
+from dsrd.models.dsrd.settings import UNUSED, Ablation, DSRDConfig
 from dsrd.state import State
 
 
 class Body(nn.Module, ABC):
-    """From a past to vectors. The state is an argument, not a part: it belongs to the model."""
+    """Turns queries into vectors for the heads. The state is an argument: it belongs to the model."""
 
-    heads: tuple[str, ...]  # questions that can be asked of what `represent` says
-    width: int  # of what it says
-    any_clock: bool = False  # what it says does not depend on the unit of time
+    heads: tuple[str, ...]  # heads that can read the output of `represent`
+    width: int  # of that output
+    any_clock: bool = False  # whether the output is independent of the unit of time
 
     def calibrate(self, train: Events) -> None:
-        """Measure once on the training stream what the body needs to know of it."""
+        """Measure constants of the training stream, once before training."""
 
     @abstractmethod
     def represent(self, query: Query, past: Past, state: State) -> Tensor:
-        """What the heads see of each pair.  # [Q, width]"""
+        """The heads' input for each pair.  # [Q, width]"""
 
     @abstractmethod
     def embed(self, node: Tensor, time: Tensor, past: Past, state: State) -> Tensor:
@@ -38,37 +38,37 @@ class Body(nn.Module, ABC):
         """Write events into the state."""
 
     def learned(self) -> dict[str, Any]:
-        """The decays that had a say, by layer and head."""
+        """The learned decays that are in use, by layer and head."""
         used = {f"layer_{part.depth}": part.used() for part in self.modules() if isinstance(part, Decays)}
         return {layer: constants for layer, constants in used.items() if constants}
 
 
 class Decays(nn.Module):
-    """lambda > 0, alpha and gamma in (0, 1), delta > 0, one of each per head; the weights that follow from them.
+    """lambda > 0, alpha and gamma in (0, 1), delta > 0, one of each per head; and the weights omega and psi.
 
-    x is the age of an event, log(1 + dt). A layer that extends no walks has no delta.
+    x is the age of an event, log(1 + dt). A layer without diffusion has no delta.
     """
 
-    def __init__(self, config: DSRDConfig, depth: int, extends: bool = True) -> None:
+    def __init__(self, config: DSRDConfig, depth: int, diffuses: bool = True) -> None:
         super().__init__()
         self.ablate: Ablation = config.ablate
         self.depth, heads = depth, config.heads
         self.raw_lambda = nn.Parameter(torch.linspace(-3, 1, heads))  # heads start at different time scales
         self.raw_alpha = nn.Parameter(torch.zeros(heads))
         self.raw_gamma = nn.Parameter(torch.zeros(heads))
-        self.raw_delta = nn.Parameter(torch.linspace(-3, 1, heads)) if extends else None
+        self.raw_delta = nn.Parameter(torch.linspace(-3, 1, heads)) if diffuses else None
 
     def forward(self) -> dict[str, Tensor]:
         """The constants, in their ranges.  # [H] each"""
-        found = {
+        constants = {
             "lambda": softplus(self.raw_lambda),
             "alpha": torch.sigmoid(self.raw_alpha),
             "gamma": torch.sigmoid(self.raw_gamma),
         }
-        return found if self.raw_delta is None else found | {"delta": softplus(self.raw_delta)}
+        return constants if self.raw_delta is None else constants | {"delta": softplus(self.raw_delta)}
 
     def gate(self) -> Tensor:
-        """gamma: the share of the state in what is read, the injection has the rest.  # [H]"""
+        """gamma: the weight of the state; the injection has 1 - gamma.  # [H]"""
         gamma = torch.sigmoid(self.raw_gamma)
         return torch.zeros_like(gamma) if self.ablate == "no_state" else gamma
 
@@ -78,18 +78,18 @@ class Decays(nn.Module):
         if self.ablate != "no_temporal_decay":
             learned, x = self(), x.unsqueeze(1)
             rate, power = learned["lambda"].unsqueeze(-1), learned["alpha"].unsqueeze(-1)  # [H, 1]
-            stretched = torch.exp(power * torch.log(x + 1e-6)) * (x > 0)  # x^alpha, with a gradient at 0
-            weight = weight * torch.exp(-rate * stretched)
+            x_to_alpha = torch.exp(power * torch.log(x + 1e-6)) * (x > 0)  # with a finite gradient at x = 0
+            weight = weight * torch.exp(-rate * x_to_alpha)
         return normalised(weight)
 
     def psi(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Weights of walks that the layer extends: exp(-l delta x).  # [B, k], [B, k] -> [B, H, k]"""
+        """Diffusion weights: exp(-l delta x).  # [B, k], [B, k] -> [B, H, k]"""
         delta = self()["delta"].unsqueeze(-1)  # [H, 1]
         return normalised(torch.exp(-self.depth * delta * x.unsqueeze(1)) * mask.unsqueeze(1))
 
     def used(self) -> dict[str, list[float]]:
-        """The constants that had a say."""
-        return {name: plain(value) for name, value in self().items() if name not in IDLE[self.ablate]}
+        """The constants that the ablation, if any, leaves in use."""
+        return {name: six_digits(value) for name, value in self().items() if name not in UNUSED[self.ablate]}
 
 
 class Block(nn.Module):
@@ -103,25 +103,25 @@ class Block(nn.Module):
 
     def forward(self, h: Tensor, out: Tensor) -> Tensor:  # [B, dim], [B, H, dim / H] -> [B, dim]
         h = h + self.norm_out(self.dropout(out.flatten(1)))
-        fed: Tensor = h + self.dropout(self.feed(self.norm_in(h)))
-        return fed
+        output: Tensor = h + self.dropout(self.feed(self.norm_in(h)))
+        return output
 
 
 def normalised(weight: Tensor) -> Tensor:
-    """Over max(sum, 1): weights that sum to 1 at most."""
+    """Divide by max(sum, 1): the weights then sum to 1 at most."""
     return weight / weight.sum(-1, keepdim=True).clamp(min=1)
 
 
 def cosine(product: Tensor, query: Tensor, key_square: Tensor) -> Tensor:
-    """Of queries and keys whose product is known.  # [B, H, k], [B, H, d], [B, H or 1, k] -> [B, H, k]"""
+    """Cosine of queries and keys, given their products.  # [B, H, k], [B, H, d], [B, H or 1, k] -> [B, H, k]"""
     return product * torch.rsqrt(query.square().sum(-1, keepdim=True) * key_square + 1e-12)
 
 
-def squashed(x: Tensor) -> Tensor:
-    """Features of any size on one scale: small ones as they are, large ones by their logarithm."""
+def signed_log(x: Tensor) -> Tensor:
+    """sign(x) log(1 + |x|): brings features of any size to one scale."""
     return torch.sign(x) * torch.log1p(x.abs())
 
 
-def plain(value: Tensor) -> list[float]:
-    """Six figures: what a person reads and a log of every epoch can hold."""
-    return [float(f"{each:.6g}") for each in value.detach().tolist()]
+def six_digits(values: Tensor) -> list[float]:
+    """Rounded for logs and tables."""
+    return [float(f"{value:.6g}") for value in values.detach().tolist()]

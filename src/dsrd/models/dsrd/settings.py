@@ -1,4 +1,4 @@
-"""What can be set in DSRD, and which of its learned constants an ablation leaves unused."""
+"""The settings of DSRD, and the learned constants that each ablation leaves unused."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Ablation = Literal["none", "no_block", "no_temporal_decay", "no_diffusion", "no_state"]
-IDLE: Mapping[Ablation, tuple[str, ...]] = {  # constants that an ablation leaves where they started
+UNUSED: Mapping[Ablation, tuple[str, ...]] = {  # constants that an ablation leaves at their initial values
     "none": (),
     "no_block": ("lambda", "alpha", "gamma", "delta"),
     "no_temporal_decay": ("lambda", "alpha"),
@@ -18,18 +18,18 @@ IDLE: Mapping[Ablation, tuple[str, ...]] = {  # constants that an ablation leave
 
 @dataclass(frozen=True, kw_only=True)
 class DSRDConfig:
-    state: Literal["walks", "dense"] = "walks"  # walks: codes of identities; dense: the paper's matrices
-    dim: int = 32  # width of tokens and of what the layers make of a node
+    state: Literal["walks", "dense"] = "walks"  # walks: codes of node ids; dense: the paper's matrices
+    dim: int = 32  # width of tokens and of node vectors
     heads: int = 4
     layers: int = 2
     neighbors: int = 20  # events in a node's window
-    code_dim: int = 128  # signs in a node's code: more, and the walk counts are less noisy (walks)
-    precision: Literal["float32", "bfloat16"] = "float32"  # of walks kept; bfloat16 halves a node's bytes (walks)
-    scales: tuple[float, ...] = (1e-4, 1e-2, 1.0)  # of walks, in shares of the training stream's events (walks)
+    code_dim: int = 128  # signs in a node's code; more make the walk counts less noisy (walks)
+    precision: Literal["float32", "bfloat16"] = "float32"  # of stored walks; bfloat16 halves the memory (walks)
+    scales: tuple[float, ...] = (1e-4, 1e-2, 1.0)  # of walks, as shares of the training events (walks)
     count_scales: tuple[float, ...] = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # of exact counts, likewise (walks)
-    time_dim: int = 32  # features of an age; of walks half cosines, half soft steps
+    time_dim: int = 32  # features of an age; in walks half cosines, half soft steps
     dropout: float = 0.1
-    pair_random: float = 0.25  # weight of a random negative in the pair head's loss, a pair that met has 1 (walks)
-    pair_unmet: float = 0.25  # what is left of that weight while nobody has met the random target (walks)
-    stretch: float = 1.0  # of ages in windows while training, by exp(stretch * normal), one draw a batch (walks)
+    pair_random: float = 0.25  # weight of random negatives in the pair head's loss; met pairs have 1 (walks)
+    pair_unmet: float = 0.25  # factor on that weight for targets that have not met anybody yet (walks)
+    stretch: float = 1.0  # in training, each batch's ages are multiplied by exp(stretch * normal) (walks)
     ablate: Ablation = "none"  # leave one part out

@@ -1,4 +1,4 @@
-"""Steps: what events make nodes do, laid out so that the states after all of them come in one sweep."""
+"""The steps of a batch: state updates of nodes, ordered so that all states can be computed together."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from dsrd.events import Events
 
 @dataclass(frozen=True)
 class Steps:
-    """An event is one step of each endpoint, a self-loop one step. Sorted by node, then in stream order."""
+    """Each event is one step of each endpoint (a self-loop is one step). Sorted by node, then in stream order."""
 
     node: Tensor  # [E]
     partner: Tensor  # [E]
     time: Tensor  # [E]
     event: Tensor  # [E]
-    position: Tensor  # [E]: earlier steps of the same node
+    position: Tensor  # [E]: number of earlier steps of the same node in the batch
 
     @staticmethod
     def of(events: Events) -> Steps:
-        two = events.src != events.dst
+        no_loop = events.src != events.dst
         order = torch.arange(len(events), device=events.src.device)
-        row = torch.cat([order, order[two]])
+        row = torch.cat([order, order[no_loop]])
         node, partner = (
-            torch.cat([one, other[two]]) for one, other in ((events.src, events.dst), (events.dst, events.src))
+            torch.cat([one, other[no_loop]]) for one, other in ((events.src, events.dst), (events.dst, events.src))
         )
         by_node = torch.argsort(node * max(len(events), 1) + row)
         node, row = node[by_node], row[by_node]
@@ -49,7 +49,7 @@ class Steps:
         return torch.where((at >= 0) & (self.node[at.clamp(min=0)] == node), at, -1)
 
     def by_node(self, size: int) -> Iterator[Steps]:
-        """Parts of about `size` steps, those of a node in one part."""
+        """Parts of about `size` steps; all steps of a node are in one part."""
         start = 0
         while start < len(self):
             after = min(start + size, len(self)) - 1
@@ -67,7 +67,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class Rows:
-    """Where a table of states keeps whom: first each node as it was, then a row after each step."""
+    """The rows of a table of states: first each node before the batch, then its state after each step."""
 
     node: Tensor  # [U] ascending
     steps: Steps
@@ -81,33 +81,34 @@ class Rows:
 def retained(increment: Tensor, gamma: Tensor, position: Tensor) -> Tensor:
     """S_s = gamma S_(s-1) + increment_s along each node's steps, in closed form (Proposition 1).
 
-    After round r a row holds the sum of its last 2^r increments, each with its power of gamma, so the number of
-    rounds is the logarithm of the longest chain.  # [E, H, d, d], [H, 1, 1], [E] -> [E, H, d, d]
+    After round r a row holds the sum of its last 2^r increments, each times its power of gamma. The number of
+    rounds is the logarithm of the longest chain of steps.  # [E, H, d, d], [H, 1, 1], [E] -> [E, H, d, d]
     """
     state, reach, longest = increment, 1, int(position.max()) if len(position) else 0
     while reach <= longest:
-        same = (position[reach:] >= reach).to(state.dtype).view(-1, 1, 1, 1)  # the row `reach` above: same node?
-        grown = state[reach:] + same * gamma**reach * state[:-reach]
+        same_node = (position[reach:] >= reach).to(state.dtype).view(-1, 1, 1, 1)  # as the row `reach` above
+        grown = state[reach:] + same_node * gamma**reach * state[:-reach]
         state, reach = torch.cat([state[:reach], grown]), 2 * reach
     return state
 
 
-def gathered(table: Tensor, row: Tensor, weight: Tensor) -> Tensor:
+def weighted_rows(table: Tensor, row: Tensor, weight: Tensor) -> Tensor:
     """Weighted sums of rows of a table, head by head.  # [R, H, d, d], [E, k], [E, H, k] -> [E, H, d, d]"""
     heads = table.shape[1]
     head = torch.arange(heads, device=row.device).view(1, heads, 1)
     index = row.unsqueeze(1) * heads + head  # [E, H, k]
-    found = embedding_bag(
+    sums = embedding_bag(
         index.flatten(0, 1), table.flatten(0, 1).flatten(1), per_sample_weights=weight.flatten(0, 1), mode="sum"
     )
-    return found.view(len(row), *table.shape[1:])
+    return sums.view(len(row), *table.shape[1:])
 
 
-def independent(events: Events, size: int) -> Iterator[list[Steps]]:
-    """Events in pieces of about `size` that cut no timestamp in two, for its events must not see one another.
+def in_pieces(events: Events, size: int) -> Iterator[list[Steps]]:
+    """The steps of events in pieces of about `size` events, each piece as a list of parts.
 
-    A timestamp with more is a piece of its own. Its nodes do not see one another's steps, so these come in parts,
-    by node; none may be written before all were computed.
+    A timestamp is never split between pieces, because its events must not see each other. If one has more than
+    `size` events, it is a piece of several parts, split by node. All parts of a piece must be computed before the
+    first is written.
     """
     start = 0
     while start < len(events):
@@ -117,6 +118,6 @@ def independent(events: Events, size: int) -> Iterator[list[Steps]]:
         if end == start:  # more than `size` at one time
             end = int(torch.searchsorted(events.time, events.time[start], right=True))
         steps = Steps.of(events[start:end])
-        alone = bool(events.time[start] == events.time[end - 1])
-        yield list(steps.by_node(2 * size)) if alone else [steps]
+        one_timestamp = bool(events.time[start] == events.time[end - 1])
+        yield list(steps.by_node(2 * size)) if one_timestamp else [steps]
         start = end

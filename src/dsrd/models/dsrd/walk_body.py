@@ -1,14 +1,11 @@
-"""The default state: walks in time, addressed by identity.
+"""The network on the default state, walks in time: from state reads to the vectors that the heads score.
 
-Every node has a fixed random code made from its id, an event writes the partner's code into the state, and the
-*other endpoint's* code is the query. The equations stand in the package's docstring.
+The equations are in the package's docstring; the state is in `walk_state` and its queries are in `walk_queries`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -24,42 +21,41 @@ from dsrd.history.past import Past
 from dsrd.models.base import GraphSpec, with_null_partner
 from dsrd.models.dsrd import walk_queries, walk_state
 from dsrd.models.dsrd.content import Content
-from dsrd.models.dsrd.overlay import lent
-from dsrd.models.dsrd.retention import Block, Body, Decays, cosine, plain, squashed
+from dsrd.models.dsrd.overlay import Queries, queries_of, unobserved
+from dsrd.models.dsrd.retention import Block, Body, Decays, cosine, signed_log, six_digits
 from dsrd.models.dsrd.settings import DSRDConfig
-from dsrd.models.dsrd.walk_queries import WINDOW
+from dsrd.models.dsrd.walk_queries import Pending, Reading, View
+from dsrd.models.dsrd.walk_state import (
+    ACT_KINDS,
+    Arrivals,
+    Decay,
+    NodeRows,
+    PairRows,
+    WalkState,
+    empty_table,
+    with_room,
+)
+from dsrd.models.dsrd.windows import WINDOW
 from dsrd.nn.time import TICKS, span
 from dsrd.state import State
 
-Arrays = tuple[NDArray[Any], ...]
-TABLE = ("key", "met", "count", "met_last")
-FIELDS = ("step1", "step2", "acts", "last", *TABLE, "size", "clock")  # in the order of `walk_state`
+PAIR_FIELDS = ("key", "met", "count", "met_last", "size")  # of the state, in the order of `PairRows`
+FIRST_SLOTS = 1024  # of an empty table of pairs
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 @dataclass(frozen=True)
-class Reading:
-    """What state and windows say about pairs, either endpoint first; ages and counts as they are."""
-
-    tokens: Tensor  # [2, Q, k, pair + window]
-    age: Tensor  # [2, Q, k]
-    event: Tensor  # [2, Q, k]
-    pair: Tensor  # [Q, pair]
-    node: Tensor  # [2, Q, node]
-
-
-@dataclass(frozen=True)
 class Window:
-    """The latest events of each end, as the layers see them."""
+    """The latest events of each endpoint, as the layers read them."""
 
     token: Tensor  # [B, k, dim]
-    z: Tensor  # [B, k, pair]: what the state says of each partner and the other end
+    z: Tensor  # [B, k, pair]: state read of each partner with the other endpoint
     x: Tensor  # [B, k]: ages
     mask: Tensor  # [B, k]
 
     @cached_property
     def square(self) -> Tensor:
-        """Of each token's length: all layers and heads need it.  # [B, 1, k]"""
+        """Squared length of each token, which all layers and heads share.  # [B, 1, k]"""
         return self.token.square().sum(-1).unsqueeze(1)
 
 
@@ -83,7 +79,7 @@ class AgeFeatures(nn.Module):
 class WalkLayer(nn.Module):
     """One retentive layer: injection, retention and diffusion, in a block.
 
-    Keys are the tokens themselves: a key projection would only be absorbed by the query's.
+    Keys are the tokens themselves: a key projection could be merged into the query's.
     """
 
     def __init__(self, config: DSRDConfig, depth: int, pair_dim: int) -> None:
@@ -103,27 +99,27 @@ class WalkLayer(nn.Module):
         out = self._injection(h, window) * (1 - gamma)  # [B, H, d]
         if self.ablate != "no_state":
             out = out + self._retained(window, s) * gamma
-        fed: Tensor = self.block(h, out)
-        return fed
+        updated: Tensor = self.block(h, out)
+        return updated
 
     def _injection(self, h: Tensor, window: Window) -> Tensor:
         query, token = self.query(h).unflatten(-1, (self.heads, -1)), window.token  # [B, H, dim], [B, k, dim]
         product = torch.bmm(query, token.transpose(1, 2))  # [B, H, k]
         weight = self.decays.omega(cosine(product, query, window.square), window.x, window.mask)
-        # values are linear in tokens: summing first spares a projection of every token
+        # values are linear in tokens: project the sum once instead of every token
         summed = torch.bmm(weight * product / math.sqrt(token.shape[-1]), token)  # [B, H, dim]
         return torch.einsum("bhe,hed->bhd", summed, self.value)
 
     def _retained(self, window: Window, s: Tensor) -> Tensor:
-        kept: Tensor = self.retain(s).unflatten(-1, (self.heads, -1))  # [B, H, d]
+        retained: Tensor = self.retain(s).unflatten(-1, (self.heads, -1))  # [B, H, d]
         if self.ablate == "no_diffusion":
-            return kept
+            return retained
         diffused = torch.bmm(self.decays.psi(window.x, window.mask), window.z)  # [B, H, pair]
-        return kept + torch.einsum("bhp,hpd->bhd", diffused, self.diffuse)
+        return retained + torch.einsum("bhp,hpd->bhd", diffused, self.diffuse)
 
 
 class Walks(Body):
-    """Retentive walk states asked by the partner's identity."""
+    """Walk states, queried by the partner's identity, and the layers that read them."""
 
     heads = ("partner", "pair")
     any_clock = True
@@ -141,118 +137,129 @@ class Walks(Body):
         self.token = nn.Linear(token_dim, dim)
         self.start = nn.Linear(config.time_dim + 2 + node_dim + graph.node_dim, dim)
         self.layers = nn.ModuleList(WalkLayer(config, depth + 1, pair_dim) for depth in range(config.layers))
-        self.rate: Tensor  # [rates], per event of the stream: of walks
+        self.rate: Tensor  # [rates]: decay of walks, per event of the stream
         self.register_buffer("rate", torch.ones(rates, dtype=torch.float64))
-        self.tick: Tensor  # the age that counts as 1
+        self.tick: Tensor  # unit of the ages in windows
         self.register_buffer("tick", torch.ones(()))
-        self.fine: Tensor  # [fine]: of exact counts
+        self.fine: Tensor  # [fine]: decay of exact counts, per event of the stream
         self.register_buffer("fine", torch.ones(fine, dtype=torch.float64))
         _declare(state, config)
 
     def calibrate(self, train: Events) -> None:
-        """Ages in windows are shares of the training stream's span, those in the state shares of its events: the
-        unit of time does not matter."""
+        """Measure the training stream's time span, the unit of ages in windows, and its events, that of decays.
+
+        Scores then do not depend on the unit of time.
+        """
         self.tick = torch.tensor(span(train) / TICKS)
         self.rate = 1.0 / (len(train) * torch.tensor(self.config.scales, dtype=torch.float64))
         self.fine = 1.0 / (len(train) * torch.tensor(self.config.count_scales, dtype=torch.float64))
 
     def learned(self) -> dict[str, Any]:
-        """Decays per layer and head; after how many events of the stream the state has faded to 1 / e."""
-        fading = {"walks_fade_in_events": plain(1 / self.rate), "counts_fade_in_events": plain(1 / self.fine)}
-        return super().learned() | fading
+        """Decays per layer and head, and the number of events after which the state has decayed to 1 / e."""
+        return super().learned() | {
+            "walks_fade_in_events": six_digits(1 / self.rate),
+            "counts_fade_in_events": six_digits(1 / self.fine),
+        }
 
     def embed(self, node: Tensor, time: Tensor, past: Past, state: State) -> Tensor:
-        """The node's h after the layers, nobody being the partner; what its heads see; where its walks point.
+        """h with the NULL node as partner, the node's activity, and the directions of its walks.
 
-        Asked about nobody, a state answers with the node's own past and the noise of codes alone. Whom the node
-        met is in the walks themselves.  # [n] -> [n, dim + node + 2 code_dim]
+        With NULL as partner, h depends on the node's own past and the noise of codes only. The node's partners are
+        in the directions.  # [n] -> [n, dim + node + 2 code_dim]
         """
-        h, _, own = self._ends(with_null_partner(node, time), past, state)
-        pointing = self._directions(node, time, past, state)
+        h, _, activity = self._endpoints(with_null_partner(node, time), past, state)
+        directions = self._directions(node, time, past, state)
         if self.config.ablate == "no_state":
-            pointing = torch.zeros_like(pointing)
-        return torch.cat([h[0], own[0], pointing], dim=-1)
+            directions = torch.zeros_like(directions)
+        return torch.cat([h[0], activity[0], directions], dim=-1)
 
     def represent(self, query: Query, past: Past, state: State) -> Tensor:
-        """What both heads see of each pair.  # [Q, features]"""
-        (src, dst), pair, node = self._ends(query, past, state)
+        """The input of both heads.  # [Q, width]"""
+        (src, dst), pair, node = self._endpoints(query, past, state)
         return torch.cat([src, dst, pair, node[0], node[1]], dim=-1)
 
-    def _ends(self, query: Query, past: Past, state: State) -> tuple[Tensor, Tensor, Tensor]:
-        """Either end's h after the layers, and what the state says.  # [2, Q, dim], [Q, pair], [2, Q, node]"""
+    def _endpoints(self, query: Query, past: Past, state: State) -> tuple[Tensor, Tensor, Tensor]:
+        """h of both endpoints, s, and the endpoints' activity.  # [2, Q, dim], [Q, pair], [2, Q, node]"""
         reading = self.read(query, past, state)
-        x = torch.log1p(reading.age * self._pace() / self.tick)  # [2, Q, k]
+        x = torch.log1p(reading.age * self._age_factor() / self.tick)  # [2, Q, k]
         mask = (reading.event > 0).float()
-        seen = torch.log1p(reading.tokens.clamp(min=0))  # counts of any size on one scale
+        counts = torch.log1p(reading.tokens.clamp(min=0))  # [2, Q, k, pair + WINDOW]
         pair, node = torch.log1p(reading.pair.clamp(min=0)), torch.log1p(reading.node.clamp(min=0))
         if self.content is not None:
-            compared = self.content.read(query, past, state, self._rates()[0])
-            node = torch.cat([node, squashed(compared)], dim=-1)
+            compared = self.content.read(query, past, state, self._decay().rate)
+            node = torch.cat([node, signed_log(compared)], dim=-1)
         if self.config.ablate == "no_state":
             pair, node = torch.zeros_like(pair), torch.zeros_like(node)
-            seen = torch.cat([torch.zeros_like(seen[..., :-WINDOW]), seen[..., -WINDOW:]], dim=-1)
-        parts = (self._tokens(reading, x, seen, past), seen[..., :-WINDOW], x, mask)
+            counts = torch.cat([torch.zeros_like(counts[..., :-WINDOW]), counts[..., -WINDOW:]], dim=-1)
+        parts = (self._tokens(reading, x, counts, past), counts[..., :-WINDOW], x, mask)
         window = Window(*(part.flatten(0, 1) for part in parts))  # [2Q, k, ...]
         h, s = self._start(query, x, mask, node, past).flatten(0, 1), pair.repeat(2, 1)  # [2Q, dim], [2Q, pair]
         for layer in self.layers:
             h = layer(h, window, s)
         return h.view(2, len(query), -1), pair, node
 
-    def _pace(self) -> float:
-        """What ages are multiplied by. In training it varies: streams slow down and speed up, and what is learned
-        at one pace alone says the wrong thing at another."""
+    def _age_factor(self) -> float:
+        """Factor on ages. Random in training, so that the model also works when a stream changes its pace."""
         return math.exp(self.config.stretch * torch.randn(()).item()) if self.training else 1.0
 
-    def _tokens(self, reading: Reading, x: Tensor, seen: Tensor, past: Past) -> Tensor:
-        token = side_by_side(self.token, *self.age(x), seen, squashed(past.edge_x(reading.event)))
-        return gelu(token)
+    def _tokens(self, reading: Reading[Tensor], x: Tensor, counts: Tensor, past: Past) -> Tensor:
+        edge_x = signed_log(past.edge_x(reading.event))
+        return gelu(linear_of_parts(self.token, *self.age(x), counts, edge_x))
 
     def _start(self, query: Query, x: Tensor, mask: Tensor, node: Tensor, past: Past) -> Tensor:
-        some = mask[..., :1]  # [2, Q, 1]: is there any history
+        """h before the first layer.  # [2, Q, dim]"""
+        has_history = mask[..., :1]  # [2, Q, 1]
         length = torch.log1p(mask.sum(-1, keepdim=True))
-        own = squashed(past.node_x(torch.stack([query.src, query.dst])))
-        age = torch.cat(self.age(x[..., 0]), dim=-1) * some
-        start: Tensor = self.start(torch.cat([age, some, length, node, own], dim=-1))
+        node_x = signed_log(past.node_x(torch.stack([query.src, query.dst])))
+        age = torch.cat(self.age(x[..., 0]), dim=-1) * has_history
+        start: Tensor = self.start(torch.cat([age, has_history, length, node, node_x], dim=-1))
         return start
 
-    def read(self, query: Query, past: Past, state: State) -> Reading:
-        """Ask state and windows about every pair, each at its own time; the state is left as it was."""
-        src, dst, time = (column.cpu().numpy() for column in (query.src, query.dst, query.time))
-        k, count, widths = self.config.neighbors, len(src), (len(self.rate), len(self.fine))
+    def read(self, query: Query, past: Past, state: State) -> Reading[Tensor]:
+        """Look up every pair in state and windows, at its own time."""
+        k, count, widths = self.config.neighbors, len(query), (len(self.rate), len(self.fine))
         pair_dim, node_dim = walk_queries.pair_width(*widths), walk_queries.node_width(*widths)
-        tokens = np.zeros((2, count, k, pair_dim + WINDOW), np.float32)
-        age, event = (np.zeros((2, count, k), kind) for kind in (np.float32, np.int64))
-        pair, node = np.zeros((count, pair_dim), np.float32), np.zeros((2, count, node_dim), np.float32)
-        out = (tokens, age, event, pair, node)
-        order, how = np.argsort(time, kind="stable"), (*self._rates(), self.whole_moments, k)
-        with _with_new(state, past) as (arrays, new):
-            walk_queries.read(arrays, past.index, *how, src, dst, time, order, new, out)
+        out = Reading[NDArray[Any]](
+            tokens=np.zeros((2, count, k, pair_dim + WINDOW), np.float32),
+            age=np.zeros((2, count, k), np.float32),
+            event=np.zeros((2, count, k), np.int64),
+            pair=np.zeros((count, pair_dim), np.float32),
+            node=np.zeros((2, count, node_dim), np.float32),
+        )
+        queries = queries_of(query)
+        view, pending = self._view(queries, past, state)
+        walk_queries.read(view, pending, past.index, queries, out)
         return Reading(*(as_tensor(array).to(query.src.device) for array in out))
 
     def _directions(self, node: Tensor, time: Tensor, past: Past, state: State) -> Tensor:
-        """Where each node's walks point, in the space of codes.  # [n] -> [n, 2 code_dim]"""
-        asked, when = node.cpu().numpy(), time.cpu().numpy()
-        out = np.zeros((len(asked), 2, self.config.code_dim), np.float32)
-        order = np.argsort(when, kind="stable")
-        with _with_new(state, past) as (arrays, new):
-            walk_queries.directions(arrays, *self._rates(), asked, when, order, new, out)
+        """The directions of each node's walk vectors, in the space of codes.  # [n] -> [n, 2 code_dim]"""
+        queries = queries_of(with_null_partner(node, time))
+        out = np.zeros((len(node), 2, self.config.code_dim), np.float32)
+        view, pending = self._view(queries, past, state)
+        walk_queries.directions(view, pending, queries, out)
         return as_tensor(out).flatten(1).to(node.device)
+
+    def _view(self, queries: Queries, past: Past, state: State) -> tuple[View, Pending]:
+        new = unobserved(past.unobserved, queries.time)
+        return walk_queries.view_of(_arrays(state), new, self._decay(), self.whole_moments)
 
     def observe(self, events: Events, past: Past, state: State) -> None:
         state.rows_for(torch.cat([events.src, events.dst]))
-        arrays = walk_state.with_room(_numpy(state), len(events))
+        walks = _arrays(state)
+        walks = walks._replace(pairs=with_room(walks.pairs, len(events)))
         src, dst, time = (column.cpu().numpy() for column in (events.src, events.dst, events.time))
-        walk_state.observe(arrays, src, dst, time, *self._rates())
-        for name, array in zip(FIELDS, arrays, strict=True):
-            state[name] = as_tensor(array).view(state[name].dtype)
+        walk_state.observe(walks, Arrivals(src, dst, time, src_row=src, dst_row=dst), self._decay())
+        columns: tuple[NDArray[Any], ...] = walks.pairs
+        for name, array in zip(PAIR_FIELDS, columns, strict=True):  # `with_room` may have made larger ones
+            state[name] = as_tensor(array)
         if self.content is not None:
-            self.content.observe(events, past, state, self._rates()[0])
+            self.content.observe(events, past, state, self._decay().rate)
 
-    def _rates(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        return self.rate.cpu().numpy(), self.fine.cpu().numpy()
+    def _decay(self) -> Decay:
+        return Decay(self.rate.cpu().numpy(), self.fine.cpu().numpy())
 
 
-def side_by_side(linear: nn.Linear, *parts: Tensor) -> Tensor:
+def linear_of_parts(linear: nn.Linear, *parts: Tensor) -> Tensor:
     """`linear(torch.cat(parts, -1))` without the concatenation, which costs as much as the product."""
     shape, start = parts[0].shape[:-1], 0
     total: Tensor = linear.bias
@@ -264,21 +271,19 @@ def side_by_side(linear: nn.Linear, *parts: Tensor) -> Tensor:
     return total.view(*shape, -1)
 
 
-def _numpy(state: State) -> Arrays:
-    """The fields over their own memory; numpy has no bfloat16, so that goes as integers."""
-    halves = {torch.bfloat16: torch.int16}
-    return tuple(state[name].view(halves.get(state[name].dtype, state[name].dtype)).numpy() for name in FIELDS)
+def _arrays(state: State) -> WalkState:
+    """The state's fields as arrays over the same memory."""
+    return WalkState(
+        NodeRows(*(_array(state[name]) for name in NodeRows._fields)),
+        PairRows(*(_array(state[name]) for name in PAIR_FIELDS)),
+        _array(state["clock"]),
+    )
 
 
-@contextmanager
-def _with_new(state: State, past: Past) -> Iterator[tuple[Arrays, Arrays]]:
-    """The state as arrays with room for the events of `past` that it has not seen, and these; whatever happens to
-    the rows of nodes is undone."""
-    arrays, new = _numpy(state), past.unobserved
-    none = np.zeros(0, np.int64)
-    with lent(arrays[: walk_state.KEY], new) as rows:
-        roomy = walk_state.with_room((*rows, *arrays[walk_state.KEY :]), 0 if new is None else len(new))
-        yield roomy, (none, none, np.zeros(0)) if new is None else new.numpy()[:3]
+def _array(field: Tensor) -> NDArray[Any]:
+    """numpy has no bfloat16: such a field is viewed as 16-bit integers."""
+    array: NDArray[Any] = (field.view(torch.int16) if field.dtype == torch.bfloat16 else field).numpy()
+    return array
 
 
 def _declare(state: State, config: DSRDConfig) -> None:
@@ -286,11 +291,10 @@ def _declare(state: State, config: DSRDConfig) -> None:
     declare = partial(state.declare, compiled=True)
     for name in ("step1", "step2"):
         declare(name, partial(_rows, (rates, config.code_dim), precision), per_node=True)
-    declare("acts", partial(_rows, (walk_state.ACTS_KEPT, fine), torch.float32), per_node=True)
+    declare("acts", partial(_rows, (ACT_KINDS, fine), torch.float32), per_node=True)
     declare("last", partial(_rows, (), torch.float64), per_node=True)
-    for column, name in enumerate(TABLE):
+    for name, column in zip(PAIR_FIELDS, PairRows._fields, strict=True):
         declare(name, partial(_empty_column, column, fine))
-    declare("size", lambda _: torch.zeros(1, dtype=torch.int64))
     declare("clock", lambda _: torch.tensor([0.0, 0.0, -math.inf], dtype=torch.float64))
 
 
@@ -298,5 +302,5 @@ def _rows(shape: tuple[int, ...], dtype: torch.dtype, rows: int) -> Tensor:
     return torch.zeros(rows, *shape, dtype=dtype)
 
 
-def _empty_column(column: int, rates: int, _: int) -> Tensor:
-    return as_tensor(walk_state.empty_table(1024, rates)[column])
+def _empty_column(column: str, fine: int, _: int) -> Tensor:
+    return as_tensor(getattr(empty_table(FIRST_SLOTS, fine), column))

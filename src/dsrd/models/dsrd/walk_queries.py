@@ -1,23 +1,84 @@
-"""What the walk state is asked, compiled: pairs and nodes at their own times, whatever of the stream it has seen.
+"""Queries of the walk state, compiled: every pair at its own time, from the state and from unobserved events.
 
-`read` answers questions at time t from the state *and* from events before t that the state has not seen: it folds
-them in, answers, and takes them out again. What it leaves behind is bit for bit what it found.
+`read` takes queries in time order. Before each query it adds the unobserved events strictly before the query's
+time to an overlay (`overlay`), a copy of the rows and pairs that these events change. The state itself is read
+only.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dsrd.compiled import compiled, inlined, vectorised
-from dsrd.history.index import Floats, Ints, history
+from dsrd.events import NULL
+from dsrd.history.index import Floats, Index, Ints
 from dsrd.history.pair_table import EMPTY, slot_of
-from dsrd.models.dsrd.bfloat16 import singles
-from dsrd.models.dsrd.walk_state import ACTS_KEPT, Singles, add, read_clock, write_code
+from dsrd.models.dsrd.bfloat16 import widened_row
+from dsrd.models.dsrd.clock import advance_clock, read_clock
+from dsrd.models.dsrd.overlay import CopiedNodes, Queries, Unobserved, copied_row, copied_rows, read_only
+from dsrd.models.dsrd.walk_state import (
+    ACT_KINDS,
+    Arrivals,
+    Decay,
+    Meeting,
+    NodeRows,
+    PairRows,
+    Singles,
+    WalkState,
+    add,
+    copy_pair,
+    empty_table,
+    entered,
+    in_table,
+    power_of_two,
+    write_code,
+)
+from dsrd.models.dsrd.windows import WINDOW, Windows, compare, empty_windows, fill_window
 
-WINDOW = 7  # last columns of a token: six that compare windows, and whether the node was the source
-PRODUCTS = 6  # of {r, S1, S2} of one node with those of another, the exactly known ones left out
+PRODUCTS = 6  # of {r, S1, S2} of one node with those of another, without the three that are counted exactly
+
+T = TypeVar("T")
+
+
+class View(NamedTuple):
+    """The state as a query sees it: a node or pair is looked up in the overlay first, then in the state."""
+
+    state: WalkState  # read only
+    overlay: WalkState  # read only; with its own clock, which is the one to read
+    copied: CopiedNodes  # nodes with a row in the overlay
+    decay: Decay
+    whole_moments: bool  # see `clock`
+
+
+class Pending(NamedTuple):
+    """Unobserved events, and the overlay they are added to: the memory of `View.overlay`, to be written."""
+
+    events: Arrivals
+    overlay: WalkState
+
+
+class Reading(NamedTuple, Generic[T]):
+    """What state and windows say about pairs, either endpoint first. Ages and counts are not scaled."""
+
+    tokens: T  # [2, Q, k, pair + WINDOW]
+    age: T  # [2, Q, k]
+    event: T  # [2, Q, k]: 0 where a window has fewer than k events
+    pair: T  # [Q, pair]
+    node: T  # [2, Q, node]
+
+
+class Endpoint(NamedTuple):
+    """The second node of many pairs, loaded once per query; and work space for the first node."""
+
+    code: Singles  # [width]
+    one: Singles  # [rates, width]: S1 at its last event
+    two: Singles  # [rates, width]: S2 at its last event
+    kept: Singles  # [rates]: the factor by which S1 has decayed since; that of S2 is its square
+    first_code: Singles  # [width]: of the first node
+    room: Singles  # [2, width]: for rows converted from bfloat16
 
 
 def pair_width(rates: int, fine: int) -> int:
@@ -26,258 +87,246 @@ def pair_width(rates: int, fine: int) -> int:
 
 
 def node_width(rates: int, fine: int) -> int:
-    """Numbers that `read` gives for a node: lengths of S1 and S2 per rate, then its acts per fine rate."""
-    return 2 * rates + ACTS_KEPT * fine
+    """Numbers that `read` gives for a node: lengths of S1 and S2 per rate, then counts of its events."""
+    return 2 * rates + ACT_KINDS * fine
+
+
+def view_of(state: WalkState, unobserved: Unobserved, decay: Decay, whole_moments: bool) -> tuple[View, Pending]:
+    """The state with an overlay on top that holds no events yet, and the events to add to it."""
+    nodes = NodeRows(*(copied_rows(array, unobserved.node) for array in state.nodes))
+    slots = power_of_two(4 * len(unobserved.events.src))
+    overlay = WalkState(nodes, empty_table(slots, len(decay.fine)), state.clock.copy())
+    view = View(read_only(state), read_only(overlay), unobserved.copied, decay, whole_moments)
+    return view, Pending(unobserved.events, overlay)
+
+
+# --- Unobserved events -------------------------------------------------------------------------------------------
+
+
+@inlined
+def copied_pair(overlay: PairRows, state: PairRows, src: int, dst: int) -> int:
+    """The pair's slot in the overlay; at its first event there, its counts come from the state."""
+    first = not in_table(overlay, src, dst)
+    slot, known = entered(overlay, src, dst), slot_of(state.key, src, dst)
+    if first and state.key[known] != EMPTY:
+        copy_pair(state, known, overlay, slot)
+    return slot
+
+
+@inlined
+def add_pending(view: View, pending: Pending, added: int, until: float, codes: Singles) -> int:
+    """Add the events strictly before `until` to the overlay, the first `added` being in it; how many then are."""
+    events, known, new = pending.events, view.state.pairs, pending.overlay.pairs
+    while added < len(events.src) and events.time[added] < until:
+        src, dst = events.src[added], events.dst[added]
+        now = advance_clock(pending.overlay.clock, events.time[added])
+        strangers = not in_table(known, src, dst) and not in_table(known, dst, src)
+        strangers = strangers and not in_table(new, src, dst) and not in_table(new, dst, src)
+        slot = copied_pair(new, known, src, dst)
+        write_code(src, codes[0])
+        write_code(dst, codes[1])
+        event = Meeting(events.src_row[added], events.dst_row[added], slot, now, strangers)
+        add(pending.overlay, event, view.decay, codes)
+        added += 1
+    return added
+
+
+# --- One node, one pair ------------------------------------------------------------------------------------------
+
+
+@inlined
+def state_row(nodes: NodeRows, node: int) -> int:
+    """The node's row in the state; a node without one reads that of NULL, which is never written."""
+    return node if node < len(nodes.last) else NULL
+
+
+@inlined
+def copy_values(values: Singles, out: Singles) -> None:
+    for i in range(len(values)):
+        out[i] = values[i]
 
 
 @vectorised
-def length(row: Singles) -> Any:
+def length(row: Singles) -> np.float32:
     total = np.float32(0)
     for i in range(len(row)):
         total += row[i] * row[i]
-    return np.sqrt(total)
-
-
-@compiled
-def row_of(state: Any, node: int) -> int:
-    """A node without a row reads that of nobody, which is never written."""
-    return node if node < len(state[3]) else 0
-
-
-@compiled
-def meetings(state: Any, src: int, dst: int, now: float, rate: Floats, out: Singles) -> None:
-    """Exact decayed counts of src -> dst, then the plain count.  # [rates + 1]"""
-    key, met, count, met_last = state[4], state[5], state[6], state[7]
-    slot = slot_of(key, src, dst)
-    if key[slot] == EMPTY:
-        out[:] = 0
-        return
-    for r in range(len(rate)):
-        out[r] = met[slot, r] * np.float32(np.exp(-rate[r] * (now - met_last[slot])))
-    out[len(rate)] = count[slot]
+    return np.float32(np.sqrt(total))
 
 
 @vectorised
-def products(one: Singles, two: Singles, other_one: Singles, other_two: Singles, codes: Singles, out: Any) -> None:
+def products(
+    code: Singles, one: Singles, two: Singles, other_code: Singles, other_one: Singles, other_two: Singles
+) -> tuple[np.float32, np.float32, np.float32, np.float32, np.float32, np.float32]:
     """r_i S2_j, S2_i r_j, S1_i S1_j, S1_i S2_j, S2_i S1_j, S2_i S2_j at one rate, in one pass."""
     zero = np.float32(0)
     a, b, c, d, e, f = zero, zero, zero, zero, zero, zero
     for n in range(len(one)):
-        a += codes[0, n] * other_two[n]
-        b += two[n] * codes[1, n]
+        a += code[n] * other_two[n]
+        b += two[n] * other_code[n]
         c += one[n] * other_one[n]
         d += one[n] * other_two[n]
         e += two[n] * other_one[n]
         f += two[n] * other_two[n]
-    out[0], out[1], out[2], out[3], out[4], out[5] = a, b, c, d, e, f
+    return a, b, c, d, e, f
 
 
 @inlined
-def read_pair(
-    state: Any,
-    a: int,
-    b: int,
-    now: float,
-    rate: Floats,
-    fine: Floats,
-    codes: Singles,
-    kept: Singles,
-    out: Singles,
-) -> None:
-    """Products of a's and b's walks, and their meetings.  # [pair_width]
-
-    `codes[1]` is b's code and `kept[r]` what b's row has decayed to: both serve many a. `codes[2:]` is room to
-    widen rows in.
-    """
-    last = state[3]
-    i, j = row_of(state, a), row_of(state, b)
-    write_code(a, codes[0])
+def read_walks(nodes: NodeRows, row: int, other: Endpoint, now: float, rate: Floats, out: Singles) -> None:
+    """Products of two nodes' walks, decayed to now.  # [PRODUCTS * rates]"""
     for r in range(len(rate)):
-        mine, other = np.float32(np.exp(-rate[r] * (now - last[i]))), kept[r]
+        kept, other_kept = np.float32(np.exp(-rate[r] * (now - nodes.last[row]))), other.kept[r]
+        one, two = widened_row(nodes.step1[row, r], other.room[0]), widened_row(nodes.step2[row, r], other.room[1])
+        a, b, c, d, e, f = products(other.first_code, one, two, other.code, other.one[r], other.two[r])
         at = PRODUCTS * r
-        products(
-            singles(state[0][i, r], codes[2]),
-            singles(state[1][i, r], codes[3]),
-            singles(state[0][j, r], codes[4]),
-            singles(state[1][j, r], codes[5]),
-            codes,
-            out[at : at + PRODUCTS],
-        )
-        out[at] *= other * other
-        out[at + 1] *= mine * mine
-        out[at + 2] *= mine * other
-        out[at + 3] *= mine * other * other
-        out[at + 4] *= mine * mine * other
-        out[at + 5] *= mine * mine * other * other
-    at, width = PRODUCTS * len(rate), len(fine) + 1
-    meetings(state, a, b, now, fine, out[at : at + width])
-    meetings(state, b, a, now, fine, out[at + width : at + 2 * width])
+        out[at] = a * (other_kept * other_kept)
+        out[at + 1] = b * (kept * kept)
+        out[at + 2] = c * (kept * other_kept)
+        out[at + 3] = d * (kept * other_kept * other_kept)
+        out[at + 4] = e * (kept * kept * other_kept)
+        out[at + 5] = f * (kept * kept * other_kept * other_kept)
 
 
-@compiled
-def read_node(state: Any, node: int, now: float, kept: Singles, fine: Floats, room: Singles, out: Singles) -> None:
-    """How long the node's walk vectors are, and how much it sent and received lately.  # [node_width]"""
-    step1, step2, acts = state[0], state[1], state[2]
-    for r in range(len(kept)):
-        k = kept[r]
-        out[2 * r] = length(singles(step1[node, r], room)) * k
-        out[2 * r + 1] = length(singles(step2[node, r], room)) * k * k
-    at = 2 * len(kept)
+@inlined
+def write_meetings(pairs: PairRows, slot: int, now: float, fine: Floats, out: Singles) -> None:
     for r in range(len(fine)):
-        k = np.float32(np.exp(-fine[r] * (now - state[3][node])))
-        for kind in range(ACTS_KEPT):
-            out[at + ACTS_KEPT * r + kind] = acts[node, kind, r] * k
+        out[r] = pairs.met[slot, r] * np.float32(np.exp(-fine[r] * (now - pairs.met_last[slot])))
+    out[len(fine)] = pairs.meetings[slot]
 
 
-@compiled
-def compare(partner: Ints, moment: Floats, count: Ints, other: int, side: int, token: Singles) -> None:
-    """Columns that compare windows: is it the other endpoint; how often in this window; in the other's; there at
-    the same moment, as those are who got one letter; how many events of this window are of that moment; rank."""
-    for j in range(count[side]):
-        same = crowd = across = along = 0
-        for i in range(count[side]):
-            same += partner[side, i] == partner[side, j]
-            crowd += moment[side, i] == moment[side, j]
-        for i in range(count[1 - side]):
-            if partner[1 - side, i] == partner[side, j]:
-                across += 1
-                along += moment[1 - side, i] == moment[side, j]
-        token[j, -WINDOW] = partner[side, j] == other
-        token[j, 1 - WINDOW] = same
-        token[j, 2 - WINDOW] = across
-        token[j, 3 - WINDOW] = along
-        token[j, 4 - WINDOW] = crowd
-        token[j, 5 - WINDOW] = j / token.shape[0]
+@inlined
+def read_meetings(view: View, src: int, dst: int, now: float, out: Singles) -> None:
+    """Exact decayed counts of src -> dst, then the count without decay.  # [fine + 1]"""
+    new, known = view.overlay.pairs, view.state.pairs
+    new_slot = slot_of(new.key, src, dst)
+    if new.key[new_slot] != EMPTY:
+        write_meetings(new, new_slot, now, view.decay.fine, out)
+        return
+    slot = slot_of(known.key, src, dst)
+    if known.key[slot] != EMPTY:
+        write_meetings(known, slot, now, view.decay.fine, out)
+    else:
+        out[:] = 0
 
 
-@compiled
+@inlined
+def read_pair(view: View, node: int, other_node: int, other: Endpoint, now: float, out: Singles) -> None:
+    """Products of the two nodes' walks, then their meetings in both directions.  # [pair_width]"""
+    write_code(node, other.first_code)
+    row = copied_row(view.copied, node)
+    if row >= 0:
+        read_walks(view.overlay.nodes, row, other, now, view.decay.rate, out)
+    else:
+        read_walks(view.state.nodes, state_row(view.state.nodes, node), other, now, view.decay.rate, out)
+    at, width = PRODUCTS * len(view.decay.rate), len(view.decay.fine) + 1
+    read_meetings(view, node, other_node, now, out[at : at + width])
+    read_meetings(view, other_node, node, now, out[at + width : at + 2 * width])
+
+
+@inlined
+def read_partners(view: View, partner: Ints, other_node: int, other: Endpoint, now: float, out: Singles) -> None:
+    """`read_pair` for every partner of a window; partners repeat.  # [n] -> [n, pair_width + WINDOW]"""
+    for j in range(len(partner)):
+        first = 0
+        while partner[first] != partner[j]:
+            first += 1
+        if first < j:
+            copy_values(out[first, :-WINDOW], out[j, :-WINDOW])
+        else:
+            read_pair(view, partner[j], other_node, other, now, out[j])
+
+
+@inlined
+def load_rows(nodes: NodeRows, row: int, decay: Decay, now: float, endpoint: Endpoint, out: Singles) -> None:
+    """Copy a node's walks; write their lengths, then decayed counts of the node's events.  # [node_width]"""
+    rates = len(decay.rate)
+    for r in range(rates):
+        kept = np.float32(np.exp(-decay.rate[r] * (now - nodes.last[row])))
+        endpoint.kept[r] = kept
+        copy_values(widened_row(nodes.step1[row, r], endpoint.room[0]), endpoint.one[r])
+        copy_values(widened_row(nodes.step2[row, r], endpoint.room[0]), endpoint.two[r])
+        out[2 * r] = length(endpoint.one[r]) * kept
+        out[2 * r + 1] = length(endpoint.two[r]) * kept * kept
+    for r in range(len(decay.fine)):
+        kept = np.float32(np.exp(-decay.fine[r] * (now - nodes.last[row])))
+        for kind in range(ACT_KINDS):
+            out[2 * rates + ACT_KINDS * r + kind] = nodes.acts[row, kind, r] * kept
+
+
+@inlined
+def load(view: View, node: int, now: float, endpoint: Endpoint, out: Singles) -> None:
+    """Load an endpoint; write what the state says about it alone.  # [node_width]"""
+    write_code(node, endpoint.code)
+    row = copied_row(view.copied, node)
+    if row >= 0:
+        load_rows(view.overlay.nodes, row, view.decay, now, endpoint, out)
+    else:
+        load_rows(view.state.nodes, state_row(view.state.nodes, node), view.decay, now, endpoint, out)
+
+
+# --- All queries -------------------------------------------------------------------------------------------------
+
+
+@inlined
+def write_windows(windows: Windows, time: float, q: int, out: Reading[NDArray[Any]]) -> None:
+    for side in range(2):
+        for j in range(windows.size[side]):
+            out.age[side, q, j] = time - windows.time[side, j]
+            out.event[side, q, j] = windows.event[side, j]
+
+
+@inlined
 def answer(
-    state: Any,
-    index: Any,
-    ends: Ints,
-    time: float,
-    rate: Floats,
-    fine: Floats,
-    whole: bool,
-    k: int,
-    q: int,
-    out: Any,
+    view: View, queries: Queries, q: int, windows: Windows, other: Endpoint, out: Reading[NDArray[Any]]
 ) -> None:
-    """Everything the state and the windows say about one pair at one time, from either end."""
-    tokens, age, event, pair, node_x = out
-    now = read_clock(state[9], time, whole)
-    codes = np.empty((6, state[0].shape[2]), np.float32)
-    kept = np.empty(len(rate), np.float32)
-    partner, moment, count = np.zeros((2, k), np.int64), np.zeros((2, k)), np.zeros(2, np.int64)
+    """Everything that state and windows say about one pair at one time, from either endpoint."""
+    now = read_clock(view.overlay.clock, queries.time[q], view.whole_moments)
+    write_windows(windows, queries.time[q], q, out)
     for side in range(2):
-        first, stop = history(index, ends[side], time)
-        count[side] = min(k, stop - first)
-        for j in range(count[side]):  # newest first
-            entry = stop - 1 - j
-            partner[side, j] = index[2][entry]
-            moment[side, j] = index[4][entry]
-            age[side, q, j] = time - moment[side, j]
-            event[side, q, j] = index[3][entry]
-            tokens[side, q, j, -1] = index[5][entry]
-    for side in range(2):
-        other = ends[1 - side]
-        write_code(other, codes[1])
-        for r in range(len(rate)):
-            kept[r] = np.exp(-rate[r] * (now - state[3][row_of(state, other)]))
-        read_node(state, row_of(state, other), now, kept, fine, codes[2], node_x[1 - side, q])
+        node, other_node, tokens = queries.ends[side, q], queries.ends[1 - side, q], out.tokens[side, q]
+        load(view, other_node, now, other, out.node[1 - side, q])
         if side == 0:
-            read_pair(state, ends[0], other, now, rate, fine, codes, kept, pair[q])
-        for j in range(count[side]):
-            first = 0
-            while partner[side, first] != partner[side, j]:
-                first += 1
-            if first < j:  # asked already: in a window partners come again and again
-                tokens[side, q, j, :-WINDOW] = tokens[side, q, first, :-WINDOW]
-            else:
-                read_pair(state, partner[side, j], other, now, rate, fine, codes, kept, tokens[side, q, j])
-        compare(partner, moment, count, other, side, tokens[side, q])
+            read_pair(view, node, other_node, other, now, out.pair[q])
+        read_partners(view, windows.partner[side, : windows.size[side]], other_node, other, now, tokens)
+        compare(windows, side, other_node, tokens)
 
 
 @compiled
-def fresh_log(count: int, fine: int) -> Any:
-    """Room to note what new events do to the pair table: the slot, what it held, whether it was empty, when."""
-    return (
-        np.empty(count, np.int64),
-        np.empty((count, fine), np.float32),
-        np.empty(count, np.bool_),
-        np.empty(count, np.float64),
-    )
+def read(view: View, pending: Pending, index: Index, queries: Queries, out: Reading[NDArray[Any]]) -> None:
+    """Answer pairs in the order of their times, each from the state and the pending events strictly before it."""
+    rates, width, added = len(view.decay.rate), view.state.nodes.step1.shape[2], 0
+    windows, vectors = empty_windows(out.tokens.shape[2]), np.empty((6, width), np.float32)
+    walks, kept = np.empty((2, rates, width), np.float32), np.empty(rates, np.float32)
+    other = Endpoint(vectors[0], walks[0], walks[1], kept, vectors[1], vectors[2:4])
+    for q in queries.order:
+        added = add_pending(view, pending, added, queries.time[q], vectors[4:])
+        for side in range(2):
+            fill_window(index, queries.ends[side, q], queries.time[q], side, windows)
+        answer(view, queries, q, windows, other, out)
 
 
 @compiled
-def fold(state: Any, new: Any, log: Any, folded: int, until: float, rate: Floats, fine: Floats, codes: Any) -> Any:
-    """Fold in the new events strictly before `until`, of which `folded` are in already; how many are in then."""
-    src, dst, time = new
-    while folded < len(src) and time[folded] < until:
-        at = slot_of(state[4], src[folded], dst[folded])
-        log[0][folded], log[1][folded] = at, state[5][at]
-        log[2][folded], log[3][folded] = state[4][at] == EMPTY, state[7][at]
-        add(state, src[folded], dst[folded], time[folded], rate, fine, codes)
-        folded += 1
-    return folded
+def write_directions(nodes: NodeRows, row: int, rate: int, out: Singles) -> None:
+    """S1 and S2 of a node at one rate, scaled to length 1; 0 without events.  # [2, width]"""
+    for step, rows in enumerate((nodes.step1, nodes.step2)):
+        vector = widened_row(rows[row, rate], np.empty(out.shape[1], np.float32))
+        size = length(vector)
+        if size > 0:
+            out[step] = vector / size
 
 
 @compiled
-def undo(state: Any, log: Any, count: int) -> None:
-    """Take the last `count` events back out of the pair table, newest first, so that probing chains stay whole."""
-    slots, met, fresh, when = log
-    for e in range(count - 1, -1, -1):
-        at = slots[e]
-        state[5][at] = met[e]
-        state[7][at] = when[e]
-        state[6][at] -= 1
-        if fresh[e]:
-            state[4][at] = EMPTY
-            state[8][0] -= 1
+def directions(view: View, pending: Pending, queries: Queries, out: Singles) -> None:
+    """S1 and S2 of the first node of each pair at the slowest rate, as directions.  # [Q, 2, width]
 
-
-@compiled
-def read(
-    state: Any, index: Any, rate: Floats, fine: Floats, whole: bool, k: int,
-    src: Ints, dst: Ints, time: Floats, order: Ints, new: Any, out: Any,
-) -> None:  # fmt: skip
-    """Answer pairs, in the order of their times, each from the state and the new events strictly before it.
-
-    The caller puts the rows of the new events' nodes back; the pair table and the clock are restored here.
+    Nodes that meet the same partners have similar directions, up to the noise of the codes.
     """
-    codes = np.empty((2, state[0].shape[2]), np.float32)
-    folded, log, clock = 0, fresh_log(len(new[0]), len(fine)), state[9].copy()
-    ends = np.empty(2, np.int64)
-    for q in order:
-        folded = fold(state, new, log, folded, time[q], rate, fine, codes)
-        ends[0], ends[1] = src[q], dst[q]
-        answer(state, index, ends, time[q], rate, fine, whole, k, q, out)
-    undo(state, log, folded)
-    state[9][:] = clock
-
-
-@compiled
-def write_direction(vector: Singles, out: Singles) -> None:
-    size = length(vector)
-    if size > 0:
-        out[:] = vector / size
-
-
-@compiled
-def directions(
-    state: Any, rate: Floats, fine: Floats, node: Ints, time: Floats, order: Ints, new: Any, out: Singles
-) -> None:
-    """Where the slowest walks of each node point, one step and two, as vectors of length 1: 0 without any.
-
-    Whoever meets the same others points the same way, up to the noise of the codes.  # [n, 2, width]
-    """
-    slowest, width = np.argmin(rate), state[0].shape[2]
-    codes, room = np.empty((2, width), np.float32), np.empty(width, np.float32)
-    folded, log, clock = 0, fresh_log(len(new[0]), len(fine)), state[9].copy()
-    for q in order:
-        folded = fold(state, new, log, folded, time[q], rate, fine, codes)
-        row = row_of(state, node[q])
-        write_direction(singles(state[0][row, slowest], room), out[q, 0])
-        write_direction(singles(state[1][row, slowest], room), out[q, 1])
-    undo(state, log, folded)
-    state[9][:] = clock
+    slowest, codes, added = int(np.argmin(view.decay.rate)), np.empty((2, out.shape[2]), np.float32), 0
+    for q in queries.order:
+        added = add_pending(view, pending, added, queries.time[q], codes)
+        node = queries.ends[0, q]
+        row = copied_row(view.copied, node)
+        if row >= 0:
+            write_directions(view.overlay.nodes, row, slowest, out[q])
+        else:
+            write_directions(view.state.nodes, state_row(view.state.nodes, node), slowest, out[q])

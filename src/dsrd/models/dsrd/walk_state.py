@@ -1,52 +1,95 @@
-"""The retentive walk state, compiled: who met whom along walks of one and two steps, at several scales.
+"""The walk state, compiled: sums of node codes along walks of one and two steps, at several decay rates.
 
-Every node i has a code r_i, a row of random signs made from its id: it costs no storage, and a node nobody has met
-has one too. For each rate of decay a node u keeps
+Every node i has a code r_i, a row of random signs computed from its id. A code costs no storage, and a node that
+was never seen has one too. For each decay rate a node u keeps
 
-    S1_u = sum over its events  exp(-rate age)   r_partner          one step
-    S2_u = sum over its events  exp(-2 rate age) S1_partner         two steps, the earlier one first
+    S1_u = sum over its events  exp(-rate age)   r_partner          walks of one step
+    S2_u = sum over its events  exp(-2 rate age) S1_partner         walks of two steps, the earlier step first
 
-so that v's code contracted with S1_u tells how much u met v, with S2_u how much u met those who had met v, each up
-to the noise of the codes. Meetings of one step are also counted exactly, in a hash table of directed pairs, and so
-is how much a node sent and received, all of it and among strangers, at a finer set of rates.
+The product of v's code with S1_u estimates how often u met v. Its product with S2_u estimates how often u met
+nodes that had met v. Both are exact up to the noise of the codes. Meetings of one step are also counted exactly,
+in a hash table of directed pairs. So are the events that each node sent and received, in total and with partners
+it had never met before. Exact counts decay at a finer set of rates.
 
-Ages are counted in events, not in seconds: an event is as old as the number of events of the whole stream from its
-timestamp on. A quiet month then fades no more than a busy hour, and what a state holds stays in the range it was
-learned in when a stream slows down or speeds up. Where a state takes in every timestamp whole, the newest one it
-knows is not counted, so that it is fresh when the next one is asked about: a snapshot of thousands is one moment,
-and none but the slowest scales would know of it otherwise. Where a timestamp may be known in part, fresh is what
-is known of the very time asked about.
-
-What is asked of it, and how, is in `dsrd.models.dsrd.walk_queries`.
+Ages are readings of `clock`. `walk_queries` reads the state.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dsrd.compiled import compiled
+from dsrd.compiled import compiled, inlined
 from dsrd.hashing import splitmix64
 from dsrd.history.index import Floats, Ints
 from dsrd.history.pair_table import EMPTY, slot_of
 from dsrd.models.dsrd.bfloat16 import narrowed, widened
+from dsrd.models.dsrd.clock import Clock, advance_clock
 
 Singles = NDArray[np.float32]
+Halves = NDArray[np.int16]  # bfloat16 as integers, see `bfloat16`
 
-ACTS_KEPT = 4  # sent, received, sent to a stranger, received from one
-
-# A state is a tuple of arrays. Per node: step1 and step2 [N, rates, width] (single or half), acts [N, 4, fine]
-# (sent, received, and the same between two who had never met), last [N]. Per directed pair, a hash table: key [P],
-# met [P, fine], count [P], met_last [P]; size [1], its pairs. clock [3]: events so far, events before the newest
-# timestamp, the newest timestamp. `last` and `met_last` are readings of the clock.
-STEP1, STEP2, ACTS, LAST, KEY, MET, COUNT, MET_LAST, SIZE, CLOCK = range(10)
+SENT, RECEIVED, SENT_TO_STRANGER, RECEIVED_FROM_STRANGER = range(4)
+ACT_KINDS = 4
 
 
-@compiled
+class NodeRows(NamedTuple):
+    """What is kept per node. Decayed values are those at the node's last event."""
+
+    step1: Singles | Halves  # [N, rates, width]: S1
+    step2: Singles | Halves  # [N, rates, width]: S2
+    acts: Singles  # [N, ACT_KINDS, fine]: decayed counts of events, by kind
+    last: Floats  # [N]: clock reading of the node's last event
+
+
+class PairRows(NamedTuple):
+    """What is kept per directed pair: a hash table with a power of two of slots, probed by `slot_of`."""
+
+    key: Ints  # [P]: (source << 32) | target, or EMPTY
+    met: Singles  # [P, fine]: decayed count of events, at the pair's last event
+    meetings: Singles  # [P]: count of events
+    met_last: Floats  # [P]: clock reading of the pair's last event
+    size: Ints  # [1]: pairs in the table
+
+
+class WalkState(NamedTuple):
+    nodes: NodeRows
+    pairs: PairRows
+    clock: Clock  # [3]
+
+
+class Decay(NamedTuple):
+    """Decay rates per event of the stream."""
+
+    rate: Floats  # [rates]: of walks
+    fine: Floats  # [fine]: of exact counts
+
+
+class Arrivals(NamedTuple):
+    """Events to add to a state, in time order, and the rows of their nodes in it."""
+
+    src: Ints  # [E]
+    dst: Ints  # [E]
+    time: Floats  # [E]
+    src_row: Ints  # [E]
+    dst_row: Ints  # [E]
+
+
+class Meeting(NamedTuple):
+    """One event, ready to be added: where its two rows and its pair are."""
+
+    src_row: int
+    dst_row: int
+    slot: int
+    now: float  # clock reading at its time
+    strangers: bool  # whether its nodes had never met in either direction
+
+
+@inlined
 def write_code(node: int, out: Singles) -> None:
-    """The node's signs, scaled to length 1."""
+    """The node's random signs, scaled to length 1."""
     scale = np.float32(1.0 / np.sqrt(len(out)))
     for start in range(0, len(out), 64):
         word = splitmix64(splitmix64(np.uint64(node)) ^ np.uint64(start))
@@ -55,123 +98,137 @@ def write_code(node: int, out: Singles) -> None:
             out[i] = scale * np.float32(2 * sign - 1)
 
 
-@compiled
-def read_clock(clock: Floats, time: float, whole: bool) -> Any:
-    """How many events came before `time`, those of the newest known timestamp left out if moments are `whole`.
+@inlined
+def extend_walks(nodes: NodeRows, event: Meeting, rate: Floats, codes: Singles, bits: np.uint64) -> None:
+    """Decay the walk rows of both nodes to now; then add the partner's code to S1 and the partner's S1 to S2.
 
-    Events of one timestamp share a reading, whatever their order.
+    In bfloat16 each value is rounded once, up or down at random. `bits` identify the event, so the same event is
+    always rounded in the same way.
     """
-    return clock[1] if whole or time <= clock[2] else clock[0]
-
-
-@compiled
-def advance_clock(clock: Floats, time: float) -> Any:
-    """Count an event; the reading at its time."""
-    if time > clock[2]:
-        clock[1], clock[2] = clock[0], time
-    clock[0] += 1
-    return clock[1]
-
-
-@compiled
-def extend_walks(state: Any, src: int, dst: int, now: float, rate: Floats, codes: Singles, event: Any) -> None:
-    """Bring both rows of codes forward to `now` and give each what the other one holds.
-
-    Each number is rounded once, by chance where it is kept in bfloat16: a hash of the event and its own place.
-    """
-    step1, step2, last = state[0], state[1], state[3]
+    step1, step2, last, src, dst = nodes.step1, nodes.step2, nodes.last, event.src_row, event.dst_row
     width = step1.shape[2]
     for r in range(len(rate)):
-        kept = np.float32(np.exp(-rate[r] * (now - last[src])))
-        other_kept = np.float32(np.exp(-rate[r] * (now - last[dst])))
+        src_kept = np.float32(np.exp(-rate[r] * (event.now - last[src])))
+        dst_kept = np.float32(np.exp(-rate[r] * (event.now - last[dst])))
         for i in range(width):
-            chance = splitmix64(event + np.uint64(r * width + i))
-            one, two = widened(step1[src, r, i]) * kept, widened(step2[src, r, i]) * (kept * kept)
-            other_one = widened(step1[dst, r, i]) * other_kept
-            other_two = widened(step2[dst, r, i]) * (other_kept * other_kept)
-            step1[src, r, i] = narrowed(one + codes[1, i], chance, step1[src, r, i])
-            step2[src, r, i] = narrowed(two + other_one, chance >> np.uint64(16), step2[src, r, i])
-            if src != dst:
-                step1[dst, r, i] = narrowed(other_one + codes[0, i], chance >> np.uint64(32), step1[dst, r, i])
-                step2[dst, r, i] = narrowed(other_two + one, chance >> np.uint64(48), step2[dst, r, i])
-
-
-@compiled
-def decay_acts(state: Any, node: int, now: float, fine: Floats) -> None:
-    """Bring a node's counts forward to `now`, the last of its row that is."""
-    acts, last = state[2], state[3]
-    for r in range(len(fine)):
-        kept = np.float32(np.exp(-fine[r] * (now - last[node])))
-        for kind in range(ACTS_KEPT):
-            acts[node, kind, r] *= kept
-    last[node] = now
-
-
-@compiled
-def add(state: Any, src: int, dst: int, time: float, rate: Floats, fine: Floats, codes: Singles) -> None:
-    """Fold one event in."""
-    acts, key, met, count, met_last, size = state[2], state[4], state[5], state[6], state[7], state[8]
-    now = advance_clock(state[9], time)
-    slot = slot_of(key, src, dst)
-    strange = key[slot] == EMPTY and key[slot_of(key, dst, src)] == EMPTY
-    if key[slot] == EMPTY:
-        key[slot] = (src << 32) | dst
-        met[slot, :] = 0
-        count[slot] = 0
-        size[0] += 1
-    write_code(src, codes[0])
-    write_code(dst, codes[1])
-    event = splitmix64(splitmix64(key[slot]) ^ np.uint64(count[slot]))  # no two events of a stream share it
-    extend_walks(state, src, dst, now, rate, codes, event)
-    decay_acts(state, src, now, fine)
-    decay_acts(state, dst, now, fine)
-    for r in range(len(fine)):
-        acts[src, 0, r] += 1
-        acts[dst, 1, r] += 1
-        if strange:
-            acts[src, 2, r] += 1
-            acts[dst, 3, r] += 1
-        met[slot, r] = met[slot, r] * np.float32(np.exp(-fine[r] * (now - met_last[slot]))) + 1
-    count[slot] += 1
-    met_last[slot] = now
-
-
-@compiled
-def observe(state: Any, src: Ints, dst: Ints, time: Floats, rate: Floats, fine: Floats) -> None:
-    """Fold events in, in their order. The table must have room (see `with_room`)."""
-    codes = np.empty((2, state[0].shape[2]), np.float32)
-    for e in range(len(src)):
-        add(state, src[e], dst[e], time[e], rate, fine, codes)
-
-
-@compiled
-def rehash(key: Ints, met: Singles, count: Singles, met_last: Floats, table: Any) -> None:
-    """Enter every pair into an empty, larger table."""
-    for old in range(len(key)):
-        if key[old] != EMPTY:
-            new = slot_of(table[0], key[old] >> 32, key[old] & 0xFFFFFFFF)
-            table[0][new], table[1][new], table[2][new], table[3][new] = (
-                key[old],
-                met[old],
-                count[old],
-                met_last[old],
+            random = splitmix64(bits + np.uint64(r * width + i))
+            src_one, src_two = (
+                widened(step1[src, r, i]) * src_kept,
+                widened(step2[src, r, i]) * (src_kept * src_kept),
             )
+            dst_one = widened(step1[dst, r, i]) * dst_kept
+            dst_two = widened(step2[dst, r, i]) * (dst_kept * dst_kept)
+            step1[src, r, i] = narrowed(src_one + codes[1, i], random, step1[src, r, i])
+            step2[src, r, i] = narrowed(src_two + dst_one, random >> np.uint64(16), step2[src, r, i])
+            if src != dst:
+                step1[dst, r, i] = narrowed(dst_one + codes[0, i], random >> np.uint64(32), step1[dst, r, i])
+                step2[dst, r, i] = narrowed(dst_two + src_one, random >> np.uint64(48), step2[dst, r, i])
 
 
-def empty_table(slots: int, rates: int) -> tuple[NDArray[Any], ...]:
-    """(key, met, count, met_last) with room for slots / 2 pairs; `slots` is a power of two."""
-    met, count = np.zeros((slots, rates), np.float32), np.zeros(slots, np.float32)
-    return np.full(slots, EMPTY), met, count, np.zeros(slots)
+@inlined
+def decay_acts(nodes: NodeRows, row: int, now: float, fine: Floats) -> None:
+    """Decay a node's counts to now. Comes after `extend_walks`: it moves the reading that decays start from."""
+    for r in range(len(fine)):
+        kept = np.float32(np.exp(-fine[r] * (now - nodes.last[row])))
+        for kind in range(ACT_KINDS):
+            nodes.acts[row, kind, r] *= kept
+    nodes.last[row] = now
 
 
-def with_room(state: tuple[NDArray[Any], ...], more: int) -> tuple[NDArray[Any], ...]:
-    """The state, its table enlarged if `more` further pairs would fill it by more than half."""
-    key, met, count, met_last, size, clock = state[KEY:]
-    slots = len(key)
-    while 2 * (int(size[0]) + more) > slots:
-        slots *= 2
-    if slots == len(key):
-        return state
-    table = empty_table(slots, met.shape[1])
-    rehash(key, met, count, met_last, table)
-    return (*state[:KEY], *table, size, clock)
+@inlined
+def add(state: WalkState, event: Meeting, decay: Decay, codes: Singles) -> None:
+    """Add one event; `codes` hold those of its source and its target.  # [2, width]"""
+    nodes, pairs, slot = state.nodes, state.pairs, event.slot
+    bits = splitmix64(splitmix64(pairs.key[slot]) ^ np.uint64(pairs.meetings[slot]))  # unique in the stream
+    extend_walks(nodes, event, decay.rate, codes, bits)
+    decay_acts(nodes, event.src_row, event.now, decay.fine)
+    decay_acts(nodes, event.dst_row, event.now, decay.fine)
+    for r in range(len(decay.fine)):
+        nodes.acts[event.src_row, SENT, r] += 1
+        nodes.acts[event.dst_row, RECEIVED, r] += 1
+        if event.strangers:
+            nodes.acts[event.src_row, SENT_TO_STRANGER, r] += 1
+            nodes.acts[event.dst_row, RECEIVED_FROM_STRANGER, r] += 1
+        kept = np.float32(np.exp(-decay.fine[r] * (event.now - pairs.met_last[slot])))
+        pairs.met[slot, r] = pairs.met[slot, r] * kept + 1
+    pairs.meetings[slot] += 1
+    pairs.met_last[slot] = event.now
+
+
+@inlined
+def in_table(pairs: PairRows, src: int, dst: int) -> bool:
+    return bool(pairs.key[slot_of(pairs.key, src, dst)] != EMPTY)
+
+
+@inlined
+def entered(pairs: PairRows, src: int, dst: int) -> int:
+    """The pair's slot; a new pair gets one, with counts of 0. The table must have room (see `with_room`)."""
+    slot = slot_of(pairs.key, src, dst)
+    if pairs.key[slot] == EMPTY:
+        pairs.key[slot] = (src << 32) | dst
+        pairs.met[slot, :] = 0
+        pairs.meetings[slot] = 0
+        pairs.size[0] += 1
+    return slot
+
+
+@compiled
+def observe(state: WalkState, events: Arrivals, decay: Decay) -> None:
+    """Add events in their order."""
+    codes = np.empty((2, state.nodes.step1.shape[2]), np.float32)
+    for e in range(len(events.src)):
+        src, dst = events.src[e], events.dst[e]
+        now = advance_clock(state.clock, events.time[e])
+        strangers = not in_table(state.pairs, src, dst) and not in_table(state.pairs, dst, src)
+        slot = entered(state.pairs, src, dst)
+        write_code(src, codes[0])
+        write_code(dst, codes[1])
+        add(state, Meeting(events.src_row[e], events.dst_row[e], slot, now, strangers), decay, codes)
+
+
+@inlined
+def copy_pair(old: PairRows, old_slot: int, new: PairRows, new_slot: int) -> None:
+    """Copy a pair's counts from one table to another."""
+    for r in range(old.met.shape[1]):
+        new.met[new_slot, r] = old.met[old_slot, r]
+    new.meetings[new_slot] = old.meetings[old_slot]
+    new.met_last[new_slot] = old.met_last[old_slot]
+
+
+@compiled
+def rehash(old: PairRows, new: PairRows) -> None:
+    """Enter every pair of a table into an empty, larger one."""
+    for slot in range(len(old.key)):
+        if old.key[slot] != EMPTY:
+            new_slot = entered(new, old.key[slot] >> 32, old.key[slot] & 0xFFFFFFFF)
+            copy_pair(old, slot, new, new_slot)
+
+
+def empty_table(slots: int, fine: int) -> PairRows:
+    """A table with room for slots / 2 pairs; `slots` is a power of two."""
+    return PairRows(
+        key=np.full(slots, EMPTY),
+        met=np.zeros((slots, fine), np.float32),
+        meetings=np.zeros(slots, np.float32),
+        met_last=np.zeros(slots),
+        size=np.zeros(1, np.int64),
+    )
+
+
+def with_room(pairs: PairRows, more: int) -> PairRows:
+    """The table itself, or a larger copy if `more` new pairs would fill it by more than half."""
+    needed, slots = 2 * (int(pairs.size[0]) + more), len(pairs.key)
+    if needed <= slots:
+        return pairs
+    larger = empty_table(max(slots, power_of_two(needed)), pairs.met.shape[1])
+    rehash(pairs, larger)
+    return larger
+
+
+def power_of_two(least: int) -> int:
+    """The smallest power of two that is at least `least`.
+
+    >>> [power_of_two(least) for least in (0, 1, 2, 3, 1000)]
+    [1, 1, 2, 4, 1024]
+    """
+    return 1 << max(least - 1, 0).bit_length()

@@ -49,7 +49,7 @@ def cosine(model: Any, dt: float) -> Tensor:
 
 
 def head(model: Any, src: Tensor, dst: Tensor) -> Tensor:
-    hidden = torch.relu(model.head.hidden(torch.cat([src, dst])))
+    hidden = torch.relu(model.head.hidden.weight @ torch.cat([src, dst]) + model.head.hidden.bias)
     result: Tensor = model.head.out(hidden)[0]
     return result
 

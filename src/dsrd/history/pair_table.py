@@ -99,7 +99,7 @@ def add(
 
 
 @compiled
-def _mean_gap(table: PairTable, slot: np.int64) -> float:
+def _mean_gap(table: PairTable, slot: int) -> float:
     return float((table.last[slot] - table.first[slot]) / (table.num_events[slot] - 1))
 
 

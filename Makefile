@@ -5,7 +5,8 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 CODE   := src tests benchmarks docs
-TESTS  := $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
+# One thread a process: two test processes with two threads each wait for each other on two cores.
+TESTS  := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
 
 .PHONY: demo test test-slow check coverage release bench docs setup clean
 

@@ -131,10 +131,12 @@ class RunConfig:
         return ["preset", "seed", *parts]
 
     def to_dict(self) -> dict[str, Any]:
+        """All settings as plain values, fit for JSON."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> RunConfig:
+        """The run that `to_dict` wrote; settings that it lacks have their defaults."""
         parts = {part: overridden(PARTS[part](), stored[part], prefix=f"{part}.") for part in PARTS}
         return cls(**{**stored, **parts})
 

@@ -52,6 +52,7 @@ class Query:
         return Query(self.src[rows], self.dst[rows], self.time[rows])
 
     def to(self, device: torch.device | str) -> Query:
+        """The same rows on `device`."""
         return Query(self.src.to(device), self.dst.to(device), self.time.to(device))
 
     @staticmethod
@@ -105,6 +106,7 @@ class Events:
         return EventArrays(self.src.numpy(), self.dst.numpy(), self.time.numpy(), self.id.numpy())
 
     def to(self, device: torch.device | str) -> Events:
+        """The same rows on `device`."""
         return Events(self.src.to(device), self.dst.to(device), self.time.to(device), self.id.to(device))
 
     @staticmethod

@@ -83,10 +83,7 @@ def test_heads_that_do_not_divide_the_width_are_refused(name: str, own: dict[str
         create(name, GraphSpec(), settings(name, "", "default", own))
 
 
-RANGED = [name for name in names() if name != "dsrd"]  # whose settings have no ranges yet
-
-
-@pytest.mark.parametrize("name", RANGED)
+@pytest.mark.parametrize("name", names())
 def test_a_setting_of_zero_works_or_is_refused(name: str) -> None:
     cls, stream = model_class(name), load("synth:events=200,seed=3")
     past = Past(stream.events)

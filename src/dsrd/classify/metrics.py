@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dsrd.evaluate.metrics import Floats, average_precision, roc_auc
+from dsrd.evaluate.metrics import Floats, average_precision, roc_auc, tied_metrics
 
 DRAWS = 1000
 INTERVAL = (2.5, 97.5)  # percentiles: 95 % lie between
@@ -41,14 +41,9 @@ class Ranking:
         true = np.cumsum(count * self.label, axis=1)[:, self.end].astype(np.float64)  # [B, steps] up to each step
         both = np.cumsum(count, axis=1)[:, self.end].astype(np.float64)
         wrong = both - true
-        positives_of_step = np.diff(true, axis=1, prepend=0)  # [B, steps]
-        above = wrong - np.diff(wrong, axis=1, prepend=0) / 2  # negatives above each step; equal scores count half
-        positives, negatives = true[:, -1], wrong[:, -1]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            auc = (positives_of_step * (negatives[:, None] - above)).sum(axis=1) / (positives * negatives)
-            ap = (positives_of_step * true / np.maximum(both, 1)).sum(axis=1) / positives
-        undefined = (positives == 0) | (negatives == 0)
-        return np.where(undefined, np.nan, auc), np.where(undefined, np.nan, ap)
+        wrong_before = np.concatenate([np.zeros((len(wrong), 1)), wrong[:, :-1]], axis=1)
+        ap, auc = tied_metrics(np.diff(true, axis=1, prepend=0), true, wrong, wrong_before)
+        return auc, ap
 
 
 def measure(

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsrd.cli import options
-from dsrd.cli import output as show
+from dsrd.cli import options, output
 from dsrd.cli.settings_help import choices, comments
 
 if TYPE_CHECKING:  # importing a model takes a second that `--help` should not
@@ -33,7 +32,7 @@ def models(name: Name = None, json: options.Json = False) -> None:
 
     rows = [{**_row(each), "default": each == DEFAULT} for each in ([name] if name else names())]
     if json:
-        show.as_json({"models": rows})
+        output.as_json({"models": rows})
     elif name:
         _in_full(rows[0])
     else:
@@ -47,18 +46,18 @@ def _in_short(rows: list[dict[str, Any]]) -> None:
         where = re.sub(r",? \d{4}$", "", row["paper"])
         year = str(row["year"]) if row["year"] else None
         cells.append([row["name"], where, year, row["parameters"], row["bytes"], row["fidelity"]])
-    show.table("models", titles, cells)
+    output.table("models", titles, cells)
     for row in rows:
         chosen = ", trained when none is named" if row["default"] else ""
-        show.line(fill(f"{row['name']}{chosen}: {row['summary']}", WIDTH, subsequent_indent="  "))
+        output.line(fill(f"{row['name']}{chosen}: {row['summary']}", WIDTH, subsequent_indent="  "))
         switches = "; ".join(f"{key}={'|'.join(each['values'])}" for key, each in row["options"].items())
         presets = "; ".join(f"{preset}: {each['about']}" for preset, each in row["presets"].items())
         for label, text in (*_common(row), ("options", switches), ("presets", presets)):
             if text:
-                show.line(fill(f"{label:8} {text}", WIDTH, initial_indent="  ", subsequent_indent=" " * 11))
-    show.line("")
-    show.line("Notes say how a model differs from its paper or public code: `dsrd models NAME`.")
-    show.line("k: `neighbors`. A state of 0 bytes per node, if there is one, grows with events.")
+                output.line(fill(f"{label:8} {text}", WIDTH, initial_indent="  ", subsequent_indent=" " * 11))
+    output.line("")
+    output.line("Notes say how a model differs from its paper or public code: `dsrd models NAME`.")
+    output.line("k: `neighbors`. A state of 0 bytes per node, if there is one, grows with events.")
 
 
 def _common(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -69,29 +68,29 @@ def _common(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _in_full(row: dict[str, Any]) -> None:
     """The model's docstring, then every setting, the published settings and the presets."""
-    show.line(_folded(row["description"]) + "\n")
+    output.line(_folded(row["description"]) + "\n")
     facts = [("paper", row["paper"]), *_common(row)]
     facts += [("bytes", f"{row['bytes']:,} per node"), ("weights", f"{row['parameters']:,} at the defaults")]
     for label, text in facts:
-        show.line(fill(f"{label:8} {text}", WIDTH, subsequent_indent=" " * 9))
+        output.line(fill(f"{label:8} {text}", WIDTH, subsequent_indent=" " * 9))
     if row["settings"]:
-        show.line("\nSettings (--set model.NAME=VALUE) and their defaults:")
+        output.line("\nSettings (--set model.NAME=VALUE) and their defaults:")
     for key, value in row["settings"].items():
         values = f" ({'|'.join(row['options'][key]['values'])})" if key in row["options"] else ""
         text = f"{key}={_typed(value)}  {row['comments'][key]}{values}"
-        show.line(fill(text, WIDTH, initial_indent="  ", subsequent_indent=" " * 6))
+        output.line(fill(text, WIDTH, initial_indent="  ", subsequent_indent=" " * 6))
     groups: dict[str, list[str]] = {}
     for dataset, given in row["published_settings"].items():
         groups.setdefault(" ".join(f"{key}={_typed(value)}" for key, value in given.items()), []).append(dataset)
     if groups:
-        show.line("\nSettings of the published rows (--preset published, the default):")
+        output.line("\nSettings of the published rows (--preset published, the default):")
     for text, datasets in groups.items():
         line = f"{', '.join(datasets)}: {text}"
-        show.line(fill(line, WIDTH, initial_indent="  ", subsequent_indent=" " * 6))
+        output.line(fill(line, WIDTH, initial_indent="  ", subsequent_indent=" " * 6))
     for preset, each in row["presets"].items():
         keys = " ".join(f"{key}={_typed(value)}" for key, value in each["settings"].items())
-        show.line(f"\nPreset {preset} (--preset {preset}), {each['about']}; {each['parameters']:,} weights:")
-        show.line(fill(keys, WIDTH, initial_indent="  ", subsequent_indent="  "))
+        output.line(f"\nPreset {preset} (--preset {preset}), {each['about']}; {each['parameters']:,} weights:")
+        output.line(fill(keys, WIDTH, initial_indent="  ", subsequent_indent="  "))
 
 
 def _folded(text: str) -> str:

@@ -170,10 +170,12 @@ class Dataset:
 
     @property
     def edge_dim(self) -> int:
+        """Width of the edge features."""
         return self.edge_x.shape[1]
 
     @property
     def node_dim(self) -> int:
+        """Width of the node features."""
         return self.node_x.shape[1]
 
     @property

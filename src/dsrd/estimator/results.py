@@ -37,6 +37,7 @@ class Results:
 
     @property
     def title(self) -> str:
+        """The line above the table: data set, part, protocol, metrics."""
         part = self.record.get("measured_on", "test")
         return (
             f"{self.record['dataset']}: {part}, {self.record['protocol']}, AP / AUC in percent, mean over batches"

@@ -40,6 +40,7 @@ class Table:
 
     @property
     def columns(self) -> list[str]:
+        """Names of the columns."""
         return list(self._table.column_names)
 
     def __len__(self) -> int:
@@ -57,13 +58,16 @@ class Table:
         return iter(self._table.to_pylist())
 
     def to_arrow(self) -> pa.Table:
+        """The table as a pyarrow table."""
         return self._table
 
     def to_pandas(self) -> Any:
+        """The table as a pandas frame."""
         _imported("pandas")
         return self._table.to_pandas()
 
     def to_polars(self) -> Any:
+        """The table as a polars frame."""
         return _imported("polars").from_arrow(self._table)
 
     def to_csv(self) -> str:

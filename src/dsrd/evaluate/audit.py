@@ -38,18 +38,18 @@ def audit(
     """
     parts = split(events)
     truth = TrueEdges(events)
-    found: dict[str, dict[str, Any]] = {}
+    by_setting: dict[str, dict[str, Any]] = {}
     tests = [each for each in passes(parts) if each.part == "test" and len(each.events)]
     for each, strategy in product(tests, get_args(Strategy)):
         step(f"{each.name}: {strategy} negatives")
-        found.setdefault(each.setting, {})[strategy] = _negatives(truth, each, strategy, batch_size, order)
+        by_setting.setdefault(each.setting, {})[strategy] = _negatives(truth, each, strategy, batch_size, order)
     step("order and repetition")
     return {
         "dataset": dataset_name,
         "batch_size": batch_size,
         "order": order,
         "split": parts.digest,
-        "negatives": found,
+        "negatives": by_setting,
         "seen_timestamp_share": seen_timestamp_share(parts.test, batch_size),
         "grouping": grouping(events),
         "repetition": _repetition(truth, parts),

@@ -23,13 +23,13 @@ def ceiling(law: SynthConfig, task: Task, protocol: Protocol, config: EvaluateCo
     Against random negatives it ranks by p(target | source), against others by p(source, target). That is the best
     possible score if negatives are uniform. Historical and inductive ones are uniform only among earlier pairs.
     """
-    found: dict[str, dict[str, Any]] = {}
+    by_setting: dict[str, dict[str, Any]] = {}
     for each in task.passes.values():
         if each.part == "test" and len(each.events):
             drawn = draw(each, protocol, config)
             step(f"{each.name}: best possible score")
-            found[each.setting] = measure(drawn, _true_scores(law, task, drawn))
-    return found
+            by_setting[each.setting] = measure(drawn, _true_scores(law, task, drawn))
+    return by_setting
 
 
 def _true_scores(law: SynthConfig, task: Task, drawn: PassQueries) -> Scores:

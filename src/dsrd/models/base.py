@@ -93,6 +93,7 @@ class TemporalModel(nn.Module, ABC):
 
     @property
     def stateless(self) -> bool:
+        """Whether the model keeps nothing of the events it observes."""
         return len(self.state) == 0
 
     @property
@@ -149,9 +150,11 @@ class NodeEncoder(PairEncoder):
         """An embedding of each node at each time.  # [Q] -> [Q, out_dim]"""
 
     def embed(self, node: Tensor, time: Tensor, past: Past) -> Tensor:
+        """A vector for each node at each time, without a partner.  # [n] -> [n, out_dim]"""
         return self.encode(node, time, past)
 
     def ends(self, query: Query, past: Past) -> tuple[Tensor, Tensor]:
+        """Embeddings of both endpoints of each pair.  # [Q] -> [Q, out_dim] twice"""
         node, time, where = distinct(torch.cat([query.src, query.dst]), query.time.repeat(2))
         src, dst = self.encode(node, time, past)[where].chunk(2)
         return src, dst

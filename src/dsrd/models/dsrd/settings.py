@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
+
+from dsrd.errors import DsrdError
+from dsrd.ranges import Chance, Positive
 
 Ablation = Literal["none", "no_block", "no_temporal_decay", "no_diffusion", "no_state"]
 UNUSED: Mapping[Ablation, tuple[str, ...]] = {  # constants that an ablation leaves at their initial values
@@ -19,17 +23,27 @@ UNUSED: Mapping[Ablation, tuple[str, ...]] = {  # constants that an ablation lea
 @dataclass(frozen=True, kw_only=True)
 class DSRDConfig:
     state: Literal["walks", "dense"] = "walks"  # walks: codes of node ids; dense: the paper's matrices
-    dim: int = 32  # width of tokens and of node vectors
-    heads: int = 4
+    dim: Positive = 32  # width of tokens and of node vectors
+    heads: Positive = 4
     layers: int = 2
-    neighbors: int = 20  # events in a node's window
-    code_dim: int = 128  # signs in a node's code; more make the walk counts less noisy (walks)
+    neighbors: Positive = 20  # events in a node's window
+    code_dim: Positive = 128  # signs in a node's code; more make the walk counts less noisy (walks)
     precision: Literal["float32", "bfloat16"] = "float32"  # of stored walks; bfloat16 halves the memory (walks)
     scales: tuple[float, ...] = (1e-4, 1e-2, 1.0)  # of walks, as shares of the training events (walks)
     count_scales: tuple[float, ...] = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # of exact counts, likewise (walks)
     time_dim: int = 32  # features of an age; in walks half cosines, half soft steps
-    dropout: float = 0.1
+    dropout: Chance = 0.1
     pair_random: float = 0.25  # weight of random negatives in the pair head's loss; met pairs have 1 (walks)
     pair_unmet: float = 0.25  # factor on that weight for targets that have not met anybody yet (walks)
     stretch: float = 1.0  # in training, each batch's ages are multiplied by exp(stretch * normal) (walks)
     ablate: Ablation = "none"  # leave one part out
+
+    def check(self) -> None:
+        """Heads share the width, and every scale is a positive share of the training events."""
+        if self.dim % self.heads:
+            raise DsrdError(f"model.heads={self.heads}: give a divisor of model.dim={self.dim}")
+        for name in ("scales", "count_scales"):
+            values = getattr(self, name)
+            if not values or not all(0 < value < math.inf for value in values):
+                text = ",".join(map(str, values))
+                raise DsrdError(f"model.{name}={text}: give one number above 0 or more")

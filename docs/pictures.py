@@ -190,8 +190,10 @@ def rooms() -> str:
         body.append(label(left + 122, middle[number] + 5, room.about, "small"))
     ground = house[0].packages
     body.append(label(left + 122, middle[0] + 5, f"{len(ground)} small modules that all may use:", "small"))
-    body.append(label(left + 10, middle[0] + 38, ", ".join(ground), "outside"))
-    return picture("The rooms of the package", 930, middle[0] + 52, body)
+    half = (len(ground) + 1) // 2
+    body.append(label(left + 10, middle[0] + 38, ", ".join(ground[:half]) + ",", "outside"))
+    body.append(label(left + 10, middle[0] + 58, ", ".join(ground[half:]), "outside"))
+    return picture("The rooms of the package", 930, middle[0] + 72, body)
 
 
 def arc(importer: int, imported: int, count: int, middle: dict[int, float], left: float, right: float) -> str:

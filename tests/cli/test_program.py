@@ -167,7 +167,10 @@ def test_an_invalid_value_of_a_setting_is_refused(setting: str, message: str):
         ("train -d synth --preset publisht", "unknown preset 'publisht'; did you mean 'published'?"),
         ("train -d synth -m dsrd --set preset=papr", "unknown preset 'papr'; did you mean 'paper'?"),
         ("train -d synth -m tgn --preset paper", "unknown preset 'paper'; (valid: default, published)"),
-        ("train -d synth:events=500 -m dsrd --preset paper --set model.dim=9", "dim 9 is no multiple of heads 4"),
+        (
+            "train -d synth:events=500 -m dsrd --preset paper --set model.dim=9",
+            "model.heads=4: give a divisor of model.dim=9",
+        ),
         (
             "train -d synth:events=500 -m dsrd --preset paper --set model.neighbors=0",
             "model.neighbors=0: give 1 or more",

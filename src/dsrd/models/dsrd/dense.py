@@ -44,7 +44,6 @@ from dsrd.models.dsrd.retention import Block, Body, Decays, cosine, signed_log
 from dsrd.models.dsrd.settings import DSRDConfig
 from dsrd.models.dsrd.steps import Rows, Steps, in_pieces, retained, weighted_rows
 from dsrd.nn.distinct import distinct
-from dsrd.ranges import at_least
 from dsrd.state import State
 
 EVENTS_AT_ONCE = 500  # that `observe` computes together; limits its memory on long streams
@@ -153,9 +152,6 @@ class Dense(Body):
 
     def __init__(self, config: DSRDConfig, graph: GraphSpec, state: State) -> None:
         super().__init__()
-        at_least(config, neighbors=1, layers=1)
-        if config.dim % config.heads:
-            raise ValueError(f"dim {config.dim} is no multiple of heads {config.heads}")
         self.config, self.ablate = config, config.ablate
         size = config.dim // config.heads
         self.width = 2 * size

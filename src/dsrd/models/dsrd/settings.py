@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dsrd.errors import DsrdError
-from dsrd.ranges import Chance, Positive
+from dsrd.ranges import Chance, Positive, at_least
 
 Ablation = Literal["none", "no_block", "no_temporal_decay", "no_diffusion", "no_state"]
 UNUSED: Mapping[Ablation, tuple[str, ...]] = {  # constants that an ablation leaves at their initial values
@@ -39,7 +39,9 @@ class DSRDConfig:
     ablate: Ablation = "none"  # leave one part out
 
     def check(self) -> None:
-        """Heads share the width, and every scale is a positive share of the training events."""
+        """Heads share the width, scales are positive shares of the training events, dense needs a layer."""
+        if self.state == "dense":
+            at_least(self, layers=1)
         if self.dim % self.heads:
             raise DsrdError(f"model.heads={self.heads}: give a divisor of model.dim={self.dim}")
         for name in ("scales", "count_scales"):

@@ -6,6 +6,7 @@ Each is called as `callback(epoch, metrics)`; close it after the training. The t
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
@@ -15,14 +16,16 @@ from typing import Any, Self
 from dsrd.errors import DsrdError
 
 
-class _Tracker:
+class _Tracker(ABC):
     """A callback for every epoch; as a context manager it closes itself."""
 
+    @abstractmethod
     def __call__(self, epoch: int, metrics: Mapping[str, float]) -> None:
-        raise NotImplementedError
+        """Send the metrics of an epoch."""
 
+    @abstractmethod
     def close(self) -> None:
-        raise NotImplementedError
+        """Finish what was sent."""
 
     def __enter__(self) -> Self:
         return self

@@ -115,7 +115,7 @@ def _move_block(index: Index, node: int, to: int) -> None:
 
 
 @compiled
-def first_not_before(sorted_values: Floats, low: int, high: int, value: float) -> int:
+def first_not_before(sorted_values: NDArray[Any], low: int, high: int, value: float) -> int:
     """The first position in `low .. high` whose value is not below `value`; `high` if there is none."""
     while low < high:
         middle = (low + high) // 2

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsrd.compiled import compiled
-from dsrd.history.index import Ints
+from dsrd.history.index import Ints, first_not_before
 
 Ids = NDArray[np.int32]
 Counts = NDArray[np.float32]
@@ -40,18 +40,6 @@ class Row(NamedTuple):
 
     node: Ids  # [n]
     walks: Counts  # [n, K]
-
-
-@compiled
-def first_not_below(reached: Ids, low: int, high: int, node: int) -> int:
-    """Where in the sorted reached[low:high] the node is, or would be inserted."""
-    while low < high:
-        middle = (low + high) // 2
-        if reached[middle] < node:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 @compiled
@@ -151,6 +139,6 @@ def read(table: WalkTable, root: Ints, node: Ints, out: Counts) -> None:
         if u >= len(table.start):
             continue
         stop = table.start[u] + table.length[u]
-        entry = first_not_below(table.node, table.start[u], stop, x)
+        entry = first_not_before(table.node, table.start[u], stop, x)
         if entry < stop and table.node[entry] == x:
             out[q, 1:] = table.walks[entry]

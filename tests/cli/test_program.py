@@ -178,7 +178,7 @@ def test_an_invalid_value_of_a_setting_is_refused(setting: str, message: str):
         ("train -d ucii", "unknown data set 'ucii'; did you mean 'uci'?"),
         ("train -d synth:event=1000", "did you mean 'synth:events'?"),
         ("train -d synth:1000", "write for example synth:events=5000"),
-        ("train -d synth:events=5", "events is 5; ask for 100 or more"),
+        ("train -d synth:events=5", "synth.events=5: give 100 or more"),
         ("train -d synth --seed -1", "seed=-1: give 0 to 4294967295"),
         ("train -d synth --threads -1", "--threads -1: give 1 or more"),
         ("train -d synth --set train.lr=1 --set train.lr=2", "--set train.lr: given twice"),
@@ -198,7 +198,7 @@ def test_an_invalid_value_of_a_setting_is_refused(setting: str, message: str):
         ("data audit synth:events=500 --order py36", "unknown order 'py36'; did you mean 'py3"),
         ("data convert synth:events=500 stream.xlsx", "stream.xlsx: cannot write .xlsx; use .csv"),
         ("data synth stream.csv --set event=500", "unknown setting 'event'; did you mean 'events'?"),
-        ("data synth stream.csv --set events=-5", "events is -5; ask for 100 or more"),
+        ("data synth stream.csv --set events=-5", "synth.events=-5: give 100 or more"),
         ("data synth stream.json --set events=500", "stream.json: cannot write .json"),
         ("data fetch ucy", "unknown data set 'ucy'; did you mean 'uci'?"),
         ("data fetch ftp://example.org/a.csv --to here", "only http and https"),
@@ -207,7 +207,7 @@ def test_an_invalid_value_of_a_setting_is_refused(setting: str, message: str):
         ("bench speed -d synth --repeats 0", "--repeats 0: give 1 or more"),
         ("bench speed -d synth --batches -1", "--batches -1: give 0 or more"),
         ("demo --epochs 0", "train.epochs=0: give 1 or more"),
-        ("demo --events 5", "events is 5; ask for 100 or more"),
+        ("demo --events 5", "synth.events=5: give 100 or more"),
     ],
 )
 def test_an_invalid_name_or_number_is_refused(words: str, message: str):

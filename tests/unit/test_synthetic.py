@@ -122,7 +122,7 @@ def test_labels_mark_bursts_and_features_differ_in_them():
     ],
 )
 def test_a_bad_setting_is_named_in_the_error(field, options):
-    with pytest.raises(DsrdError, match=rf"^synth: {field} is .*; \S.*$"):
+    with pytest.raises(DsrdError, match=rf"^synth\.{field}=.*: \S.*$"):
         SynthConfig(**options)
 
 

@@ -43,6 +43,25 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+@contextmanager
+def replacing_folder(path: Path) -> Iterator[Path]:
+    """Like `replacing`, for a folder. The old one is moved aside until the new one is in its place."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=PART, dir=path.parent))
+    old = temporary.with_name(f"{temporary.name}.old")
+    try:
+        yield temporary
+        temporary.chmod(0o777 & ~_umask())
+        if path.is_dir():
+            path.rename(old)
+        temporary.rename(path)
+    finally:
+        if old.exists() and not path.exists():
+            old.rename(path)
+        for folder in (temporary, old):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 def write_text(path: Path, text: str) -> None:
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")

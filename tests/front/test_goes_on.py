@@ -154,6 +154,25 @@ def test_save_writes_only_the_run(saved: Callable[[str], Path]):
     assert sorted(path.name for path in Path().glob(".*")) == []
 
 
+def test_a_save_that_fails_leaves_the_run_it_was_to_overwrite(
+    saved: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+):
+    dsrd.open(saved("tgn")).save("run")
+    before = {path.name: path.read_bytes() for path in Path("run").iterdir()}
+    other, rename = dsrd.open(saved("dsrd")), Path.rename
+
+    def fail_at_the_end(self: Path, target: Path) -> Path:
+        if self.name.endswith(".part") and target.name == "run":
+            raise OSError("the power is gone")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fail_at_the_end)
+    with pytest.raises(OSError, match="the power is gone"):
+        other.save("run", overwrite=True)
+    assert {path.name: path.read_bytes() for path in Path("run").iterdir()} == before
+    assert sorted(path.name for path in Path().glob(".*")) == []
+
+
 def test_a_run_saved_without_events_asks_for_the_stream(saved: Callable[[str], Path]):
     dsrd.open(saved("tgn")).save("bare", history=False)
     assert not list(Path("bare").glob("*.arrow"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from dsrd.errors import DsrdError
 from dsrd.estimator.online import OnlineModel
 from dsrd.evaluate.scoring import to_end_of_training
 from dsrd.evaluate.task import Task
-from dsrd.files import is_empty, write_json
+from dsrd.files import is_empty, replacing_folder, write_json
 from dsrd.models import Snapshot, TemporalModel
 from dsrd.train import checkpoint
 from dsrd.train.build import checkpoint_faults
@@ -121,16 +120,8 @@ class Fitted:
             return path
         if in_use and not overwrite:
             raise DsrdError(f"{path}: holds another run; choose another folder, or say that it may be overwritten")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = RunFolder(Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)))
-        try:
-            self._save_all(temporary, history)
-            temporary.path.chmod(0o755)
-            if path.is_dir():
-                shutil.rmtree(path)
-            temporary.path.rename(path)
-        finally:
-            shutil.rmtree(temporary.path, ignore_errors=True)
+        with replacing_folder(path) as temporary:
+            self._save_all(RunFolder(temporary), history)
         self.folder = path
         return path
 

@@ -167,8 +167,8 @@ def test_late_events_are_refused_dropped_or_moved():
     stream = growing("ann bob 1, bob eve 7")
     later = table("eve ann 8, zoe ann 3, bob yan 9, ann bob 2")
     assert refused(stream, later) == (
-        "later.csv: row 3: time 3.0 is older than the newest known event (7); leave the row out, or set `late` "
-        "to drop or now"
+        "later.csv: row 3: time 3.0 is older than the newest known event (7); leave the row out, or add the "
+        "events with `late` set to drop or now"
     )
     dropped = stream.arrival(later, ORIGIN, "drop")
     assert (dropped.late, dropped.row.tolist(), triples(dropped)) == (2, [0, 2], [(3, 1, 8), (2, 4, 9)])

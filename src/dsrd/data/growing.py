@@ -120,8 +120,8 @@ class GrowingStream:
             first = int(row[older].min())
             raise origin.error(
                 f"time {table[columns.time][first]} is older than the newest known event "
-                f"({self._dataset.written_time(self.last_time)}); leave the row out, or set `late` to "
-                "drop or now",
+                f"({self._dataset.written_time(self.last_time)}); leave the row out, or add the events "
+                "with `late` set to drop or now",
                 first,
             )
         if late == "drop" and older.any():

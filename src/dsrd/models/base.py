@@ -74,6 +74,21 @@ class TemporalModel(nn.Module, ABC):
         `head` is one of `heads`, empty for the first; a model with one head ignores it.
         """
 
+    @property
+    def has_intensity(self) -> bool:
+        """Whether the head `pair` is a log probability: log(S D p(source, target | an event happens at t)).
+
+        S and D are the numbers of sources and targets in training (`num_sources`, `num_targets`). It is the sum of
+        two factors that can be read on their own: `activity`, log(S p(source | t)), and the head `partner`,
+        log(D p(target | source, t)). Each is a log ratio against a uniform choice, so its sigmoid is the
+        probability of being true rather than drawn uniformly.
+        """
+        return "pair" in self.heads
+
+    def activity(self, query: Query, past: Past) -> Tensor:
+        """log(S p(source | an event happens at t)) of each query's source; its target is not read.  # [Q]"""
+        raise DsrdError(f"{type(self).__name__} has no intensity; ask a model that has, such as the default one")
+
     def observe(self, events: Events, past: Past) -> None:
         """Update the state with events that happened: the only place where state may change."""
 

@@ -76,6 +76,7 @@ def true_probability(
     against negatives that draw both ends uniformly, `pair` is.
 
     >>> from dsrd.synthetic.drawing import synth
+    >>> from dsrd.synthetic.settings import SynthConfig
     >>> config = SynthConfig(events=1000)
     >>> events = synth(config).events
     >>> true_probability(config, events).pair.shape

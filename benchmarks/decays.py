@@ -28,7 +28,7 @@ from dsrd.synthetic.settings import MemoryConfig
 from dsrd.train.trainer import Trainer
 from record import print_record
 
-STREAMS = ((10.0,), (100.0,), (1_000.0,), (10_000.0,), (30.0, 3_000.0))
+STREAMS = ((5.0,), (50.0,), (500.0,), (5_000.0,), (30.0, 3_000.0))
 
 
 def main() -> None:
@@ -87,6 +87,7 @@ def learned_decays(
         "true_half_lives": [round(tau * log(2), 2) for tau in law.taus],
         "half_lives_before": half_lives(before),
         "half_lives": half_lives(model.learned()),
+        "mean_half_life": mean_half_life(half_lives(model.learned())),
         "learned": model.learned(),
         "val_ap": [line["val_ap"] for line in progress.history],
         "calibration": {
@@ -108,6 +109,14 @@ def half_lives(learned: dict[str, Any]) -> list[dict[str, float]]:
     weights = np.ravel(retention.get("weight", np.ones(len(flat_values))))
     pairs = zip(flat_values.tolist(), weights.tolist(), strict=True)
     return [{"events": value, "weight": weight} for value, weight in sorted(pairs, key=lambda pair: -abs(pair[1]))]
+
+
+def mean_half_life(values: list[dict[str, float]]) -> float | None:
+    """The geometric mean by weight, to compare with a single true half-life; None without half-lives."""
+    if not values:
+        return None
+    weights = [abs(value["weight"]) for value in values]
+    return round(float(np.exp(np.average(np.log([value["events"] for value in values]), weights=weights))), 2)
 
 
 if __name__ == "__main__":

@@ -164,7 +164,8 @@ class DSRD(TemporalModel):
         self.body.calibrate(train)
 
     def score(self, query: Query, past: Past, head: str = "") -> Tensor:
-        partner: Tensor = self.partner(self.body.represent(query, past, self.state)).squeeze(-1)
+        features, guess = self.body.represent(query, past, self.state)
+        partner = guess + self.partner(features).squeeze(-1)
         return partner + self.activity(query, past) if head == "pair" else partner  # [Q]
 
     def activity(self, query: Query, past: Past) -> Tensor:
@@ -205,7 +206,10 @@ class DSRD(TemporalModel):
 
 def _head(width: int, config: DSRDConfig) -> nn.Sequential:
     hidden = 2 * config.dim
-    return nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Dropout(config.dropout), nn.Linear(hidden, 1))
+    last = nn.Linear(hidden, 1)
+    nn.init.zeros_(last.weight)  # the first guess stands until the head has learned to correct it
+    nn.init.zeros_(last.bias)
+    return nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Dropout(config.dropout), last)
 
 
 def _log(intensity: NDArray[np.float64], device: torch.device) -> Tensor:

@@ -160,10 +160,11 @@ class Dense(Body):
         shape = (config.layers, config.heads, size, size)
         state.declare("matrix", lambda rows: torch.zeros(rows, *shape), per_node=True)
 
-    def represent(self, query: Query, past: Past, state: State) -> Tensor:
-        """h of both endpoints.  # [Q, 2 d]"""
+    def represent(self, query: Query, past: Past, state: State) -> tuple[Tensor, Tensor]:
+        """h of both endpoints; there is no first guess.  # [Q, 2 d], [Q]"""
         node, time, where = distinct(torch.cat([query.src, query.dst]), torch.cat([query.time, query.time]))
-        return torch.cat(self.embed(node, time, past, state)[where].chunk(2), dim=-1)
+        h = torch.cat(self.embed(node, time, past, state)[where].chunk(2), dim=-1)
+        return h, torch.zeros(len(h), device=h.device)
 
     def embed(self, node: Tensor, time: Tensor, past: Past, state: State) -> Tensor:
         """h = mean over heads of O(K), from all events before each time.  # [n] -> [n, d]"""

@@ -8,6 +8,8 @@ readings.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -46,3 +48,14 @@ def read_at(values: Tensor, weight: Tensor) -> Tensor:
     channels = values.shape[-1] // weight.shape[1]
     mix = torch.kron(weight.t().contiguous(), torch.eye(channels))  # [G * C, H * C]
     return values @ mix
+
+
+def half_lives(weight: Tensor, scales: Tensor) -> Tensor:
+    """The age at which each kernel, a mixture of exponentials with these scales, is 1/2.  # [H, G], [G] -> [H]"""
+    low, high = scales[0] * math.log(2), scales[-1] * math.log(2)
+    low, high = low.expand(len(weight)), high.expand(len(weight))
+    for _ in range(60):  # bisection on a logarithmic scale
+        middle = (low * high).sqrt()
+        above = (weight * torch.exp(-middle.unsqueeze(1) / scales)).sum(1) > 0.5
+        low, high = torch.where(above, middle, low), torch.where(above, high, middle)
+    return high

@@ -32,8 +32,8 @@ class Body(nn.Module, ABC):
         raise NotImplementedError
 
     @abstractmethod
-    def represent(self, query: Query, past: Past, state: State) -> Tensor:
-        """The heads' input for each pair.  # [Q, width]"""
+    def represent(self, query: Query, past: Past, state: State) -> tuple[Tensor, Tensor]:
+        """The partner head's input for each pair, and a first guess that the head corrects.  # [Q, width], [Q]"""
 
     @abstractmethod
     def embed(self, node: Tensor, time: Tensor, past: Past, state: State) -> Tensor:

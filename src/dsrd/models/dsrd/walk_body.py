@@ -24,10 +24,13 @@ from dsrd.models.dsrd.content import Content
 from dsrd.models.dsrd.overlay import Queries, queries_of, unobserved
 from dsrd.models.dsrd.retention import Block, Body, Decays, cosine, signed_log, six_digits
 from dsrd.models.dsrd.settings import DSRDConfig
-from dsrd.models.dsrd.kernels import Kernels, read_at
-from dsrd.models.dsrd.walk_queries import COUNTS, MEETINGS, PRODUCTS, Latest, Pending, Reading, View
+from dsrd.models.dsrd.kernels import Kernels, half_lives, read_at
+from dsrd.models.dsrd.memory import Memory
+from dsrd.models.dsrd.walk_queries import BACK, COUNTS, EVENTS, FOLLOWS, FORTH, MEETINGS, PRODUCTS, Latest, Pending, Reading, View
 from dsrd.models.dsrd.walk_state import (
     ACT_KINDS,
+    RECEIVED,
+    SENT,
     Arrivals,
     Decay,
     NodeRows,
@@ -136,7 +139,10 @@ class Walks(Body):
         pair_dim = walk_queries.pair_width(heads, heads)
         node_dim = walk_queries.node_width(heads, heads) * max(config.layers, 1)
         node_dim += 0 if self.content is None else self.content.width
-        self.width = 2 * dim + max(config.layers, 1) * pair_dim + 2 * node_dim
+        self.width = 2 * dim + max(config.layers, 1) * pair_dim + 2 * node_dim + 1
+        self.memory = Memory(config)
+        self.num_targets: Tensor  # targets of the training events
+        self.register_buffer("num_targets", torch.ones(()))
         self.age = AgeFeatures(config.time_dim)
         token_dim = config.time_dim + pair_dim + WINDOW + graph.edge_dim
         self.token = nn.Linear(token_dim, dim)
@@ -157,14 +163,19 @@ class Walks(Body):
         Scores then do not depend on the unit of time.
         """
         self.tick = torch.tensor(span(train) / TICKS)
+        self.num_targets = torch.tensor(float(len(torch.unique(train.dst))))
         self.rate = 1.0 / (len(train) * torch.tensor(self.config.scales, dtype=torch.float64))
         self.fine = 1.0 / (len(train) * torch.tensor(self.config.count_scales, dtype=torch.float64))
 
     def learned(self) -> dict[str, Any]:
         """Decays per layer and head, and the number of events after which the state has decayed to 1 / e."""
-        log_scales = torch.tensor(self.config.count_scales).log()
-        constant = [layer.kernels.log_scale(log_scales).exp() / self.fine[-1] for layer in self.layers]
-        return super().learned() | {"retention": {"time_constant_in_events": [six_digits(c) for c in constant]}}
+        scales = torch.tensor(self.config.count_scales)
+        unit = float(scales[-1] / self.fine[-1]) / float(scales[-1]) ** 2
+        half_life = [half_lives(counts, scales) * unit for _, counts in self._mixes()]
+        return super().learned() | {
+            "retention": {"half_life_in_events": [six_digits(each) for each in half_life]},
+            "memory": self.memory.learned(scales, unit),
+        }
 
     def embed(self, node: Tensor, time: Tensor, past: Past, state: State) -> Tensor:
         """h with the NULL node as partner, the node's activity, and the directions of its walks.
@@ -172,20 +183,33 @@ class Walks(Body):
         With NULL as partner, h depends on the node's own past and the noise of codes only. The node's partners are
         in the directions.  # [n] -> [n, dim + node + 2 code_dim]
         """
-        h, _, activity = self._endpoints(with_null_partner(node, time), past, state)
+        query = with_null_partner(node, time)
+        h, _, activity = self._endpoints(self.read(query, past, state), query, past, state)
         directions = self._directions(node, time, past, state)
         if self.config.ablate == "no_state":
             directions = torch.zeros_like(directions)
         return torch.cat([h[0], activity[0], directions], dim=-1)
 
-    def represent(self, query: Query, past: Past, state: State) -> Tensor:
-        """The input of both heads.  # [Q, width]"""
-        (src, dst), pair, node = self._endpoints(query, past, state)
-        return torch.cat([src, dst, pair, node[0], node[1]], dim=-1)
-
-    def _endpoints(self, query: Query, past: Past, state: State) -> tuple[Tensor, Tensor, Tensor]:
-        """h of both endpoints, s, and the endpoints' activity.  # [2, Q, dim], [Q, pair], [2, Q, node]"""
+    def represent(self, query: Query, past: Past, state: State) -> tuple[Tensor, Tensor]:
+        """The input of the partner head and the first guess that it corrects.  # [Q, width], [Q]"""
         reading = self.read(query, past, state)
+        (src, dst), pair, node = self._endpoints(reading, query, past, state)
+        guess = self.memory(*self._remembered(reading), self.num_targets)
+        return torch.cat([src, dst, pair, node[0], node[1], guess.unsqueeze(-1)], dim=-1), guess
+
+    def _remembered(self, reading: Reading[Tensor]) -> tuple[Tensor, Tensor]:
+        """Counts of each pair by kind of memory, and their totals over all targets.  # [Q, kinds, rates] twice"""
+        walks, counts = PRODUCTS * len(self.rate), COUNTS * len(self.fine)
+        pair = reading.pair[:, walks : walks + counts].unflatten(-1, (-1, COUNTS))  # [Q, rates, COUNTS]
+        latest = reading.tokens[0, :, 0, walks : walks + counts].unflatten(-1, (-1, COUNTS))
+        acts = reading.node[0, :, 2 * len(self.rate) :].unflatten(-1, (-1, ACT_KINDS))  # [Q, rates, ACT_KINDS]
+        count = torch.stack([pair[..., FORTH], pair[..., BACK], latest[..., FOLLOWS]], dim=1)
+        return count, torch.stack([acts[..., SENT], acts[..., RECEIVED], latest[..., EVENTS]], dim=1)
+
+    def _endpoints(
+        self, reading: Reading[Tensor], query: Query, past: Past, state: State
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """h of both endpoints, s, and the endpoints' activity.  # [2, Q, dim], [Q, pair], [2, Q, node]"""
         x = self._ages(reading.age)  # [2, Q, k]
         mask = (reading.event > 0).float()
         compared = torch.log1p(reading.tokens[..., -WINDOW:])  # [2, Q, k, WINDOW]

@@ -41,7 +41,8 @@ from dsrd.models.dsrd.walk_state import (
 from dsrd.models.dsrd.windows import WINDOW, Windows, compare, empty_windows, fill_window
 
 MEETINGS = 2  # exact counts without decay: first node to second, second to first
-COUNTS = 4  # exact decayed counts: the same two, second right after first, events of the first node
+FORTH, BACK, FOLLOWS, EVENTS = range(4)  # exact decayed counts: the same two, second right after first, of first
+COUNTS = 4
 PRODUCTS = 6  # of {r, S1, S2} of one node with those of another, without the three that are counted exactly
 
 T = TypeVar("T")
@@ -245,14 +246,14 @@ def read_pair(view: View, node: int, other_node: int, other: Endpoint, now: floa
     end = at + COUNTS * len(fine)
     if row >= 0:
         read_walks(new.nodes, row, other, now, view.decay.rate, out)
-        read_events(new.nodes, row, now, fine, out[at + 3 :])
+        read_events(new.nodes, row, now, fine, out[at + EVENTS :])
     else:
         known_row = state_row(known.nodes, node)
         read_walks(known.nodes, known_row, other, now, view.decay.rate, out)
-        read_events(known.nodes, known_row, now, fine, out[at + 3 :])
-    out[end] = read_counts(new.pairs, known.pairs, (node, other_node), now, fine, out[at:])
-    out[end + 1] = read_counts(new.pairs, known.pairs, (other_node, node), now, fine, out[at + 1 :])
-    read_counts(new.follows, known.follows, (node, other_node), now, fine, out[at + 2 :])
+        read_events(known.nodes, known_row, now, fine, out[at + EVENTS :])
+    out[end] = read_counts(new.pairs, known.pairs, (node, other_node), now, fine, out[at + FORTH :])
+    out[end + 1] = read_counts(new.pairs, known.pairs, (other_node, node), now, fine, out[at + BACK :])
+    read_counts(new.follows, known.follows, (node, other_node), now, fine, out[at + FOLLOWS :])
 
 
 @inlined

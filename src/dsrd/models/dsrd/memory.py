@@ -1,0 +1,71 @@
+"""What a source remembers: a mixture of laws of repetition with learned decay, the first guess of p(target | source).
+
+    p0(v | u, t) = pi_0 / D + sum over kinds k and rates g of  pi_kg  n_kg(u, v) / n_kg(u)
+
+n_kg(u, v) are exact counts that decay at rate g, n_kg(u) their sum over all v:
+
+    repeat   u -> v, among what u sent                        u turns to v again
+    reply    v -> u, among what u received                    u answers v
+    follow   v right after w, among the events of w           u goes on to v, as others did after its latest partner w
+
+The weights pi are positive and sum to 1. Those of one kind over the rates are its memory: the distribution of the
+age of the event that is repeated, a mixture of exponentials whose median is the half-life of that kind. They are
+the only way by which these decays reach this guess, so they must adapt to the stream; the network adds to its log.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dsrd.models.dsrd.kernels import half_lives
+from dsrd.models.dsrd.settings import DSRDConfig
+
+KINDS = ("repeat", "reply", "follow")
+FADED = 1e-6  # decayed counts below this are forgotten
+
+
+class Memory(nn.Module):
+    """The weights pi: one for uniform targets, then one per kind and rate of the exact counts."""
+
+    def __init__(self, config: DSRDConfig) -> None:
+        super().__init__()
+        self.ablate, self.rates = config.ablate, len(config.count_scales)
+        first = torch.full((len(KINDS), self.rates), -math.log(self.rates))
+        self.raw_kinds = nn.Parameter(first)
+        self.raw_uniform = nn.Parameter(torch.zeros(1))
+
+    def weights(self) -> tuple[Tensor, Tensor]:
+        """pi_0 and the others.  # [1], [kinds, rates]"""
+        kinds = self.raw_kinds
+        if self.ablate == "no_temporal_decay":  # all memory is in the slowest rate
+            kinds = torch.cat([torch.full_like(kinds[:, :-1], -math.inf), kinds[:, -1:]], dim=1)
+        if self.ablate == "no_diffusion":  # what others did after w reaches u along a walk
+            kinds = torch.cat([kinds[:-1], torch.full_like(kinds[-1:], -math.inf)])
+        weight = torch.softmax(torch.cat([self.raw_uniform, kinds.flatten()]), dim=0)
+        return weight[:1], weight[1:].view_as(kinds)
+
+    def forward(self, count: Tensor, total: Tensor, num_targets: Tensor) -> Tensor:
+        """log(D p0) from the decayed counts of each pair and kind.  # [Q, kinds, rates] twice -> [Q]"""
+        uniform, weight = self.weights()
+        if self.ablate in ("no_state", "no_block"):
+            return torch.zeros(len(count))
+        share = (count / (total + FADED)).clamp(max=1)
+        return torch.log(uniform + num_targets * (share * weight).sum((1, 2)))
+
+    def learned(self, scales: Tensor, unit: float) -> dict[str, Any]:
+        """Per kind its share in p0 and its half-life in events, and its weight per rate."""
+        uniform, weight = self.weights()
+        kernel = weight / weight.sum(1, keepdim=True).clamp(min=1e-12)
+        half_life = half_lives(kernel, scales) * unit
+        values: dict[str, Any] = {"uniform": round(uniform.item(), 4)}
+        for kind, share, life, part in zip(KINDS, weight.sum(1), half_life, kernel, strict=True):
+            values[kind] = {
+                "share": round(share.item(), 4),
+                "half_life_in_events": float(f"{life.item():.4g}"),
+                "weights": [round(each, 4) for each in part.tolist()],
+            }
+        return values

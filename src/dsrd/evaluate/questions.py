@@ -23,7 +23,6 @@ from torch import Tensor
 
 from dsrd.config import EvaluateConfig
 from dsrd.evaluate import metrics
-from dsrd.evaluate.audit import TrueEdges
 from dsrd.evaluate.scoring import (
     StartState,
     column,
@@ -34,6 +33,7 @@ from dsrd.evaluate.scoring import (
     to_end_of_training,
 )
 from dsrd.evaluate.task import Pass, Task
+from dsrd.evaluate.true_edges import TrueEdges
 from dsrd.events import Events, Query, as_tensor
 from dsrd.history.past import Past
 from dsrd.models import Snapshot, TemporalModel

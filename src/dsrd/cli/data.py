@@ -157,7 +157,7 @@ def _print_unlearned(report: Mapping[str, Any]) -> None:
         ]
         rows.append([kind, f"{100 * figures['given_away']:.2f}", *rules])
     title = f"{report['dataset']}: rules that learn nothing, transductive test, AP / AUC"
-    output.table(title, ["negatives", "% given away", "last_active", "strangers first"], rows)
+    output.table(title, ["negatives", "% given away", "last active", "strangers first"], rows)
 
 
 @app.command(

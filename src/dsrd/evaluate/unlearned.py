@@ -4,8 +4,8 @@
     strangers first    pairs that never met before the query, then the others; each by when they were last active
 
 Both read only events strictly before the query. Ages are ranked among all queries of the column, events and
-negatives alike: 0 for the oldest age and for nodes without an event, one more for every newer one, equal ages
-alike. Ranks are used because sums of ages depend on the unit and on the shape of their distribution.
+negatives alike: the lowest rank for nodes without an event, one more for every newer age, one rank for equal ages.
+Ranks are used because a sum of ages is decided by the larger one.
 
 An event is given away if the law of the negatives cannot draw its pair (`dsrd.evaluate.readings`).
 """

@@ -169,6 +169,7 @@ def model_label(model: str, preset: str) -> str:
 
 ADDED_LATER = (
     ("data", "time_format"),
+    ("train", "decay_lr"),
     ("evaluate", "reading"),
     ("evaluate", "questions"),
     ("evaluate", "ranked_events"),

@@ -71,7 +71,10 @@ class EvaluateConfig:
     order: Literal["py37", "py38", "fast"] = "py37"  # of historical and inductive negatives; py37: as published
     known: Literal["all", "trained"] = "all"  # to the state of an exact model: all earlier events, or as published
     head: str = ""  # which head answers, for a model that has several; empty: its default
+    reading: Literal["plain", "law"] = "plain"  # main results: the score itself, or against the negatives' law
     candidates: int = 0  # negatives that the true target is ranked among, for MRR and Hits@k; 0: no ranking
+    questions: bool = False  # also ask the questions partner, pairs, awake and first, under the protocol strict
+    ranked_events: Positive = 1000  # of the question partner: most events whose target is ranked among all targets
 
     def __post_init__(self) -> None:
         checked(self, "evaluate.")
@@ -145,8 +148,9 @@ class RunConfig:
     def digest(self) -> str:
         """A short identifier: equal runs have equal digests."""
         content = self.to_dict()
-        if self.data.time_format is None:  # runs that are older than this field keep their digest
-            del content["data"]["time_format"]
+        for part, name in ADDED_LATER:  # runs that are older than these fields keep their digest
+            if content[part][name] == getattr(PARTS[part](), name):
+                del content[part][name]
         return digest_of_json(content)
 
 
@@ -162,6 +166,15 @@ def model_label(model: str, preset: str) -> str:
     """
     return model if preset in COMMON_PRESETS else f"{model}-{preset}"
 
+
+ADDED_LATER = (
+    ("data", "time_format"),
+    ("train", "decay_lr"),
+    ("evaluate", "reading"),
+    ("evaluate", "questions"),
+    ("evaluate", "ranked_events"),
+)
+"""Settings that the digest of a run leaves out while they have their defaults."""
 
 PARTS: dict[str, type[Any]] = {"data": DataConfig, "train": TrainConfig, "evaluate": EvaluateConfig}
 """Parts of a run; their settings are written `part.name`."""

@@ -60,6 +60,8 @@ def test_audit_reports_negatives_and_ceiling():
     assert set(result["negatives"]["inductive"]) == {"random", "historical", "inductive"}
     shown = done("data", "audit", STREAM, "--order", "fast")
     assert "ceiling AP" in shown.out
+    assert "strangers first" in shown.out
+    assert 0 < result["unlearned"]["historical"]["given_away"] < 1
     assert all(len(line.rstrip()) <= 80 for line in shown.out.splitlines())
 
 

@@ -81,6 +81,9 @@ def test_evaluate_on_new_events(run: Path):
     Path("tomorrow.csv").write_text(TOMORROW)
     result = done("evaluate", run, "--events", "tomorrow.csv", "--results", "none", "--json").json
     assert result["measured_on"] == "2 later events"
+    words = ["evaluate", run, "--events", "tomorrow.csv", "--questions", "--results", "none"]
+    assert done(*words, "--json").json["questions"]["partner"]["ranked_events"] == 2
+    assert "P(random pair)" in done(*words).out  # one event is a first meeting, so some questions have few events
     assert "--events is only for a run folder" in refused(
         "evaluate", "-m", "edgebank", "-d", STREAM, "--events", "tomorrow.csv"
     )

@@ -185,6 +185,26 @@ def test_evaluate_options_change_the_measurement(trained_once: Callable[[str], P
     assert "historical" not in shown.out
 
 
+def test_evaluate_asks_the_questions(trained_once: Callable[[str], Path]):
+    words = [
+        "evaluate",
+        trained_once(TRAINED),
+        "--questions",
+        "--set",
+        "evaluate.ranked_events=9",
+        "--results",
+        "none",
+    ]
+    result = done(*words, "--json").json
+    assert set(result["questions"]) == {"protocol", "partner", "pairs", "awake", "first"}
+    assert result["questions"]["partner"]["ranked_events"] == 9
+    assert all("questions" in rule for rule in result["rules"].values())
+    shown = done(*words).out
+    assert "P(random pair)" in shown
+    assert "MRR and Hits@10 of 9 events among" in shown
+    assert "has no intensity; leave it at plain" in refused("evaluate", trained_once(TRAINED), "--reading", "law")
+
+
 def test_evaluate_measures_an_untrained_rule():
     result = done("evaluate", "--model", UNTRAINED, "--dataset", STREAM, "--json").json
     assert_is_record(result)

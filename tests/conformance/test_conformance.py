@@ -104,7 +104,7 @@ def test_strict_scores_do_not_depend_on_the_batch_size(name: str, stream: Datase
         config = EvaluateConfig(batch_size=size)
         drawn = draw(task.passes["val"], PROTOCOLS["strict"], config, strategies=("random",))
         train_state = observed(model, stream, 0)
-        scores = score_pass(train_state, drawn, task.full_past, PROTOCOLS["strict"], size)
+        scores = score_pass(train_state, drawn, task.full_past, PROTOCOLS["strict"], size).probabilities()
         found.append(torch.cat([scores.positive["random"], scores.negative["random"]]))
     assert torch.allclose(found[0], found[1], atol=1e-5)
     assert torch.allclose(found[0], found[2], atol=1e-5)

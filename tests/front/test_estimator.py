@@ -228,6 +228,22 @@ def test_heads_are_chosen_by_name(opened: Opened):
     assert set(model.evaluate(head="pair", progress=False).record) >= {"head", "results"}
 
 
+def test_both_readings_and_the_questions_are_in_the_results(opened: Opened):
+    model = opened("dsrd")
+    results = model.evaluate(questions=True, ranked_events=7, progress=False)
+    assert set(results.record["heads"]) == {"pair", "law"}
+    assert results.questions["partner"]["ranked_events"] == 7
+    assert results.questions.table()["model"][0] == "dsrd"
+    assert "P(random pair)" in str(results)
+    by_law = model.evaluate(reading="law", progress=False)
+    assert by_law.questions is None
+    assert by_law.record["head"] == "law"
+    assert set(by_law.record["heads"]) == {"partner", "pair"}
+    assert by_law.record["results"] == results.record["heads"]["law"]["results"]
+    with pytest.raises(DsrdError, match=r"evaluate\.reading=law: EdgeBank has no intensity"):
+        dsrd.LinkPredictor("edgebank", reading="law").fit(dsrd.load("calls.csv", **COLUMNS), progress=False)
+
+
 def test_surprise_is_a_probability_in_bits(opened: Opened):
     """With few targets the sum is exact: the probabilities of all targets add up to one."""
     model = opened("dsrd")

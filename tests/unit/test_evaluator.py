@@ -121,7 +121,7 @@ def test_a_memory_does_not_see_its_own_timestamp(task: Task) -> None:
     """Under `strict` the last query of a timestamp is scored like the first one."""
     model = make_tgn(task)
     queries = draw(task.passes["val"], STRICT, EvaluateConfig(), strategies=("random",))
-    scores = score_pass(model, queries, task.full_past, STRICT, 50)
+    scores = score_pass(model, queries, task.full_past, STRICT, 50).probabilities()
     model = make_tgn(task)
     events = task.split.val
     first = events[(events.time == events.time[0]).nonzero().squeeze(1)]
@@ -202,7 +202,7 @@ def test_an_exact_model_scores_as_in_a_stream_of_all_events(task: Task, name: st
     if pass_.part == "test":
         observe_all(model, task.split.val, task.full_past, STRICT, 200)
     queries = draw(pass_, STRICT, EvaluateConfig(negatives=("random",)))
-    results = score_pass(model, queries, task.full_past, STRICT, 200).positive["random"]
+    results = score_pass(model, queries, task.full_past, STRICT, 200).probabilities().positive["random"]
 
     model.state.reset()
     expected, row_of = [], {id: row for row, id in enumerate(pass_.events.id.tolist())}

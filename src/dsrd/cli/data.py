@@ -106,7 +106,8 @@ def audit(
     """Show what limits the scores on a stream.
 
     For each kind of negatives: the share that had to be drawn at random, the share that are true events after all,
-    and the ceiling: the score of an oracle that knows every true edge. Then information leaks through time and row
+    and the ceiling: the score of an oracle that knows every true edge. Then the scores of two rules that learn
+    nothing, and the share of events that their negatives give away. Then information leaks through time and row
     order, repetition, and new nodes.
     """
     from dsrd.evaluate.audit import audit as run_audit
@@ -134,13 +135,29 @@ def _print_audit(report: Mapping[str, Any]) -> None:
             rows.append([setting, kind, *percent, figures["ceiling_ap"], figures["ceiling_auc"]])
     titles = ["setting", "negatives", "% random", "% true", "% positive", "ceiling AP", "ceiling AUC"]
     output.table(f"{report['dataset']}: negatives of the published test", titles, rows)
+    _print_unlearned(report)
     others = ("seen_timestamp_share", "grouping", "repetition", "new_nodes", "split")
     output.figures(f"{report['dataset']}: time, order, repetition", {key: report[key] for key in others})
     output.note(
         "% random: drawn from all pairs, because too few fit",
         "% true: events of that time after all; % positive: the event itself",
         "ceiling: the score of an oracle that knows every true edge",
+        "% given away: events of pairs that these negatives cannot be",
+        "last active: ranks of the source's last event as a source and of the target's last event, summed",
+        "strangers first: pairs that never met, then the others; each by last active",
     )
+
+
+def _print_unlearned(report: Mapping[str, Any]) -> None:
+    rows = []
+    for kind, figures in report["unlearned"].items():
+        rules = [
+            f"{figures[f'{rule}_ap']:.2f} / {figures[f'{rule}_auc']:.2f}"
+            for rule in ("last_active", "strangers_first")
+        ]
+        rows.append([kind, f"{100 * figures['given_away']:.2f}", *rules])
+    title = f"{report['dataset']}: rules that learn nothing, transductive test, AP / AUC"
+    output.table(title, ["negatives", "% given away", "last active", "strangers first"], rows)
 
 
 @app.command(

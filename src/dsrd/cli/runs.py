@@ -98,6 +98,19 @@ Candidates = Annotated[
         show_default="0",
     ),
 ]
+Questions = Annotated[
+    bool,
+    typer.Option("--questions", help="Also ask what the published columns do not: partner, pairs, awake, first."),
+]
+Reading = Annotated[
+    str | None,
+    typer.Option(
+        "--reading",
+        metavar="NAME",
+        help="Main results: plain, or law (against the law of the negatives).",
+        show_default="the run's",
+    ),
+]
 Order = Annotated[
     str | None,
     typer.Option(
@@ -176,6 +189,8 @@ def evaluate(
     candidates: Candidates = None,
     order: Order = None,
     head: Head = None,
+    reading: Reading = None,
+    questions: Questions = False,
     set_: Overrides = None,
     json: options.Json = False,
     results: options.Results = "",
@@ -195,6 +210,8 @@ def evaluate(
         "evaluate.batch_size": batch_size,
         "evaluate.candidates": candidates,
         "evaluate.order": order,
+        "evaluate.reading": reading,
+        "evaluate.questions": questions or None,
     }
     settings = {key: value for key, value in settings.items() if value is not None} | options.key_values(set_)
     file = _results_file(results, RUNS if folder is None else folder.parent)
@@ -295,3 +312,7 @@ def _finish(results: Results, file: Path | None, json: bool) -> None:
     output.results(results.title, results.rows)
     for remark in results.remarks:
         output.line(remark)
+    if results.questions is not None:
+        table = results.questions.table()
+        output.line("")
+        output.table(results.questions.title, table.columns, [list(row.values()) for row in table])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,15 @@ from dsrd import machine
 from dsrd.config import RunConfig
 from dsrd.data.growing import Arrival
 from dsrd.estimator.fitted import Fitted
-from dsrd.evaluate.scoring import PassQueries, draw_if_possible, measure, observe_all, score_pass
+from dsrd.evaluate.questions import ask
+from dsrd.evaluate.scoring import (
+    PassQueries,
+    draw_if_possible,
+    labels_of,
+    measure_heads,
+    measured_heads,
+    observe_all,
+)
 from dsrd.evaluate.task import Pass
 from dsrd.events import Events
 from dsrd.history.past import Past
@@ -31,31 +40,37 @@ def evaluate_later_events(run: RunConfig, fitted: Fitted, arrival: Arrival) -> R
     model was trained: the best of them was chosen on validation.
     """
     online, model = fitted.online, fitted.online.model
-    heads = (run.evaluate.head,) if run.evaluate.head else model.heads
-    results: dict[str, dict[str, Any]] = {head: {} for head in heads}
+    heads = measured_heads(model, run.evaluate)
+    results: dict[str, dict[str, Any]] = {label: {} for label in labels_of(model, heads, run.evaluate)}
     trained_rules = (fitted.record or {}).get("rules", {})
     rule_results: dict[str, dict[str, Any]] = {name: {} for name in trained_rules}
     with online.with_upcoming(arrival) as (_, past):
         start_state = model.state.snapshot()
         for pass_ in _passes(online.stream.dataset().events, arrival):
             queries = draw_if_possible(pass_, run.protocol_rules, run.evaluate)
-            for head in heads:
-                model.state.restore(start_state)
-                results[head][pass_.setting] = _metrics(model, queries, past, run, head)
+            measure_on = partial(_metrics, queries=queries, past=past, run=run)
+            measured = measure_on(model, heads=heads, restore=partial(model.state.restore, start_state))
+            for label, settings in results.items():
+                settings[pass_.setting] = measured.get(label, {})
             for name in rule_results:
-                rule = _rule(name, run, fitted, past)
-                rule_results[name][pass_.setting] = _metrics(rule, queries, past, run)
-    main, *others = heads
+                rule_results[name][pass_.setting] = measure_on(_rule(name, run, fitted, past)).get("", {})
+        asked = {}
+        if run.evaluate.questions and len(arrival.events):
+            model.state.restore(start_state)
+            pass_ = next(_passes(online.stream.dataset().events, arrival))
+            asked["questions"] = ask(model, pass_, pass_.pool, past, run.evaluate)
+    main, *others = results
     record: Record = {
         **identity(run, run.dataset),
         "measured_on": f"{len(arrival.events):,} later events",
         "head": main,
         "results": results[main],
+        **asked,
         "config": {**run.to_dict()},
         "versions": machine.versions(),
     }
     if others:
-        record["heads"] = {head: {"results": results[head]} for head in others}
+        record["heads"] = {label: {"results": results[label]} for label in others}
     if rule_results:
         record["rules"] = {
             name: {"results": results, "validation": trained_rules[name]["validation"]}
@@ -74,11 +89,17 @@ def _passes(known: Events, arrival: Arrival) -> Iterator[Pass]:
 
 
 def _metrics(
-    model: TemporalModel, queries: PassQueries | None, past: Past, run: RunConfig, head: str = ""
-) -> dict[str, Any]:
+    model: TemporalModel,
+    queries: PassQueries | None,
+    past: Past,
+    run: RunConfig,
+    heads: Sequence[str] = ("",),
+    restore: Callable[[], None] = lambda: None,
+) -> dict[str, dict[str, Any]]:
+    """Metrics by label; none if there was nothing to measure on."""
     if queries is None:
         return {}
-    return measure(queries, score_pass(model, queries, past, run.protocol_rules, run.evaluate.batch_size, head))
+    return measure_heads(model, queries, past, run.protocol_rules, run.evaluate, heads, restore)
 
 
 def _rule(name: str, run: RunConfig, fitted: Fitted, past: Past) -> TemporalModel:

@@ -22,6 +22,7 @@ from dsrd.estimator.queries import NodeIds, as_names, query_of, time_of
 from dsrd.estimator.results import Results
 from dsrd.estimator.surprise import percentiles, recent_surprises, surprises
 from dsrd.estimator.tables import InputTable, Table, input_table
+from dsrd.evaluate.scoring import measured_heads
 from dsrd.evaluate.task import Task
 from dsrd.files import write_json
 from dsrd.models import DEFAULT, TemporalModel, configured, full_names
@@ -143,7 +144,9 @@ class LinkPredictor:
             report.note(*dataset.notes)
             task = Task.of(dataset)
             # built here once, and not kept, so that bad settings fail before a folder is written
-            report.note(*_clock_notes(build(run, dataset, task.split.train), run, dataset))
+            untrained = build(run, dataset, task.split.train)
+            measured_heads(untrained, run.evaluate)
+            report.note(*_clock_notes(untrained, run, dataset))
             if folder is None:
                 self._fitted = train(run, task, None, on_epoch)
                 return self
@@ -173,7 +176,8 @@ class LinkPredictor:
         """Evaluate on the test part of the stream, next to the rules that learn nothing.
 
         With `events`, evaluate on those: they must follow the stream, and each is scored before it is observed.
-        The model and its state do not change. `settings` are those of evaluation: `negatives`, `candidates`, ...
+        The model and its state do not change. `settings` are those of evaluation: `negatives`, `candidates`,
+        `questions=True`, `reading="law"`, ...
         """
         fitted, run = self.fitted, self._evaluation_run(protocol, head, settings)
         with reporting(progress):

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dsrd.config import model_label
+from dsrd.estimator.questions import Questions
 from dsrd.estimator.tables import Table
 
 KINDS = ("random", "historical", "inductive")
@@ -66,6 +67,11 @@ class Results:
         remarks = [f"{BEST_RULE}, chosen on validation: {best_rules}"] if best_rules else []
         return [*remarks, *([self.verdict] if self.verdict else [])]
 
+    @property
+    def questions(self) -> Questions | None:
+        """Answers to the questions beside the published columns, if they were asked."""
+        return Questions(self.record) if "questions" in self.record else None
+
     def table(self) -> Table:
         """The table as it prints."""
         columns, lines = cells(self.rows)
@@ -94,13 +100,15 @@ class Results:
                 for i, (cell, width) in enumerate(zip(row, widths, strict=True))
             )
             text.append("  ".join(padded).rstrip())
-        return "\n".join([*text, *self.remarks])
+        asked = [] if self.questions is None else ["", str(self.questions)]
+        return "\n".join([*text, *self.remarks, *asked])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         below = "".join(f"<p>{html.escape(remark)}</p>" for remark in self.remarks)
-        return f"<p>{html.escape(self.title)}</p>{self.table()._repr_html_()}{below}"
+        asked = "" if self.questions is None else self.questions._repr_html_()
+        return f"<p>{html.escape(self.title)}</p>{self.table()._repr_html_()}{below}{asked}"
 
 
 def model_rows(record: Record) -> Rows:

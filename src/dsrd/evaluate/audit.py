@@ -1,4 +1,4 @@
-"""What a benchmark measures besides models: false negatives, ceilings, row order in the file, repeated pairs."""
+"""What a benchmark measures besides models: false negatives, ceilings, rules that learn nothing, row order."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from itertools import product
 from typing import Any, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dsrd.data.split import Split, split
 from dsrd.evaluate.metrics import batch_means
 from dsrd.evaluate.task import Pass, passes
+from dsrd.evaluate.true_edges import TrueEdges
+from dsrd.evaluate.unlearned import UnlearnedRules, given_away, rule_figures
 from dsrd.events import Events, Query
 from dsrd.negatives.pairs import Ids, PairIndex
 from dsrd.negatives.sampling import NoNegativeError, Order, Strategy, draw_negatives, filled_up
@@ -33,16 +34,27 @@ def audit(
     >>> report = audit("toy", stream, batch_size=5)
     >>> list(report["negatives"]["transductive"]["random"])
     ['filled_up', 'true_at_that_time', 'equal_to_positive', 'ceiling_ap', 'ceiling_auc']
+    >>> list(report["unlearned"]["historical"])
+    ['given_away', 'last_active_ap', 'last_active_auc', 'strangers_first_ap', 'strangers_first_auc']
     >>> report["repetition"]
     {'pair_in_train': 0.75, 'pair_before': 1.0, 'surprise': 0.25}
     """
     parts = split(events)
     truth = TrueEdges(events)
+    rules = UnlearnedRules(events, truth)
     by_setting: dict[str, dict[str, Any]] = {}
+    unlearned: dict[str, dict[str, float]] = {}
     tests = [each for each in passes(parts) if each.part == "test" and len(each.events)]
     for each, strategy in product(tests, get_args(Strategy)):
         step(f"{each.name}: {strategy} negatives")
-        by_setting.setdefault(each.setting, {})[strategy] = _negatives(truth, each, strategy, batch_size, order)
+        negative = _drawn(each, strategy, batch_size, order)
+        figures = None if negative is None else _negatives(truth, each, strategy, negative, batch_size)
+        by_setting.setdefault(each.setting, {})[strategy] = figures
+        if negative is not None and each.setting == "transductive":
+            unlearned[strategy] = {
+                "given_away": given_away(each, strategy, batch_size),
+                **rule_figures(rules, each.events.query(), negative, batch_size),
+            }
     step("order and repetition")
     return {
         "dataset": dataset_name,
@@ -50,6 +62,7 @@ def audit(
         "order": order,
         "split": parts.digest,
         "negatives": by_setting,
+        "unlearned": unlearned,
         "seen_timestamp_share": seen_timestamp_share(parts.test, batch_size),
         "grouping": grouping(events),
         "repetition": _repetition(truth, parts),
@@ -57,47 +70,10 @@ def audit(
     }
 
 
-class TrueEdges:
-    """Which directed pairs occurred when.
-
-    >>> truth = TrueEdges(Events.from_numpy([1, 2], [3, 3], [0.0, 5.0]))
-    >>> query = Events.from_numpy([1, 1, 2], [3, 3, 3], [0.0, 5.0, 5.0]).query()
-    >>> truth.at(query).tolist(), truth.before(query).tolist()
-    ([True, False, True], [False, True, False])
-    """
-
-    def __init__(self, events: Events) -> None:
-        time = events.time.numpy()
-        self._index = PairIndex(events)
-        self._first_time = time[np.flatnonzero(np.diff(self._index.distinct))]  # [pairs]
-        self._times = time[np.diff(time, prepend=-np.inf) > 0]
-        self._codes = self._code(self._index.ids, time)
-
-    def at(self, query: Query) -> NDArray[np.bool_]:
-        """Whether the pair occurs exactly at the time of the query, which must be a time of the stream."""
-        ids = self._index.find(query.src.numpy(), query.dst.numpy())
-        return (ids >= 0) & np.isin(self._code(ids, query.time.numpy()), self._codes)
-
-    def before(self, query: Query) -> NDArray[np.bool_]:
-        """Whether the pair occurred at any earlier time."""
-        ids = self._index.find(query.src.numpy(), query.dst.numpy())
-        return (ids >= 0) & (self._first_time[ids] < query.time.numpy())
-
-    def _code(self, ids: Ids, time: NDArray[np.float64]) -> Ids:
-        return ids * len(self._times) + np.searchsorted(self._times, time)
-
-
-def _negatives(
-    truth: TrueEdges, each: Pass, strategy: Strategy, batch_size: int, order: Order
-) -> dict[str, float | None] | None:
-    """Shares of a pass's negatives that are filled up at random, true or equal to the positive, and the ceiling.
-
-    The ceiling is the AP and AUC of an oracle that knows which pairs occur at the time of the query. None if no
-    negative exists.
-    """
-    positive = each.events.query()
+def _drawn(each: Pass, strategy: Strategy, batch_size: int, order: Order) -> Query | None:
+    """The published negatives of a pass; None if no negative exists."""
     try:
-        negative = draw_negatives(
+        return draw_negatives(
             strategy,
             each.events,
             each.pool,
@@ -108,6 +84,16 @@ def _negatives(
         )
     except NoNegativeError:
         return None
+
+
+def _negatives(
+    truth: TrueEdges, each: Pass, strategy: Strategy, negative: Query, batch_size: int
+) -> dict[str, float | None]:
+    """Shares of a pass's negatives that are filled up at random, true or equal to the positive, and the ceiling.
+
+    The ceiling is the AP and AUC of an oracle that knows which pairs occur at the time of the query.
+    """
+    positive = each.events.query()
     is_true = truth.at(negative)
     ap, auc = batch_means(truth.at(positive).astype(np.float32), is_true.astype(np.float32), batch_size)
     same = (negative.src == positive.src) & (negative.dst == positive.dst)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,9 @@ from torch import Tensor
 
 from dsrd.config import EvaluateConfig
 from dsrd.data.dataset import digest_of
+from dsrd.errors import DsrdError
 from dsrd.evaluate import metrics
+from dsrd.evaluate.readings import HEADS_OF_LAW, LAW, NegativesLaw, likelihood_ratio
 from dsrd.evaluate.task import Pass, Task
 from dsrd.events import NULL, Events, Query, as_tensor
 from dsrd.history.past import Past
@@ -81,11 +83,19 @@ def draw_if_possible(pass_: Pass, protocol: Protocol, config: EvaluateConfig) ->
 
 @dataclass(frozen=True)
 class Scores:
-    """Probabilities of one pass: of its events, of their negatives and of the ranked wrong targets."""
+    """Scores of one pass: of its events, of their negatives and of the ranked wrong targets."""
 
     positive: Mapping[str, Tensor]  # by strategy [E]; equal unless the model differs by strategy
     negative: Mapping[str, Tensor]  # by strategy [E]
     ranked: Tensor | None  # [E, candidates] by the model of the first strategy; -inf where there is no candidate
+
+    def probabilities(self) -> Scores:
+        """Sigmoids of logits in float32: the published metrics rank these values, including their ties."""
+        positive = {strategy: torch.sigmoid(logits) for strategy, logits in self.positive.items()}
+        negative = {strategy: torch.sigmoid(logits) for strategy, logits in self.negative.items()}
+        if self.ranked is None:
+            return Scores(positive, negative, ranked=None)
+        return Scores(positive, negative, torch.where(self.ranked.isneginf(), self.ranked, self.ranked.sigmoid()))
 
 
 @torch.no_grad()
@@ -97,7 +107,7 @@ def score_pass(
     batch_size: int,
     head: str = "",
 ) -> Scores:
-    """Score a pass from the current state of the model, which observes the events as the protocol defines."""
+    """Logits of a pass from the current state of the model, which observes the events as the protocol defines."""
     events = queries.pass_.events
     model.eval()
     views = {strategy: model.for_negatives(strategy, protocol.name) for strategy in queries.negatives}
@@ -105,23 +115,39 @@ def score_pass(
     negative = {strategy: torch.empty(len(events)) for strategy in queries.negatives}
     targets = queries.ranked if queries.ranked is not None and queries.ranked.shape[1] else None
     ranked = None if targets is None else torch.empty(targets.shape)
+    for rows, now in scored_batches(model, queries.pass_.name, events, queries.stream, past, protocol, batch_size):
+        true = events[rows].query()
+        for view, strategies in _strategies_by_model(views):
+            batch = [true, *(queries.negatives[strategy][rows] for strategy in strategies)]
+            scores = logits_of(view, Query.cat(*batch), now, head).view(len(batch), -1)
+            for strategy, of_negatives in zip(strategies, scores[1:], strict=True):
+                positive[strategy][rows], negative[strategy][rows] = scores[0], of_negatives
+        if ranked is not None and targets is not None:
+            # by the model that also scored the true pairs they are ranked against
+            ranked[rows] = score_candidates(next(iter(views.values())), true, targets[rows], now, head)
+    return Scores(positive, negative, ranked)
+
+
+def scored_batches(
+    model: TemporalModel,
+    name: str,
+    events: Events,
+    stream: Events,
+    past: Past,
+    protocol: Protocol,
+    batch_size: int,
+) -> Iterator[tuple[slice, Past]]:
+    """Rows of `events` to score next, and the past to score them with; the model observes what has been scored.
+
+    An exact model observes all events of `stream` on the way.
+    """
     flushes = protocol.flushes(events, batch_size, exact=model.exact or model.stateless)
-    for flush, observed in arriving(events, queries.stream if model.exact else events, flushes):
+    for flush, observed in arriving(events, stream if model.exact else events, flushes):
         now = past.during(observed)
         for start in range(flush.start, flush.stop, batch_size):
-            rows = slice(start, min(start + batch_size, flush.stop))
-            true = events[rows].query()
-            for view, strategies in _strategies_by_model(views):
-                batch = [true, *(queries.negatives[strategy][rows] for strategy in strategies)]
-                scores = probability(view, Query.cat(*batch), now, head).view(len(batch), -1)
-                for strategy, of_negatives in zip(strategies, scores[1:], strict=True):
-                    positive[strategy][rows], negative[strategy][rows] = scores[0], of_negatives
-            if ranked is not None and targets is not None:
-                # by the model that also scored the true pairs they are ranked against
-                ranked[rows] = _score_candidates(next(iter(views.values())), true, targets[rows], now, head)
+            yield slice(start, min(start + batch_size, flush.stop)), now
         model.observe(observed.to(model.device), past)
-        step(f"{queries.pass_.name}: scoring", flush.stop, len(events))
-    return Scores(positive, negative, ranked)
+        step(f"{name}: scoring", flush.stop, len(events))
 
 
 def arriving(events: Events, stream: Events, flushes: Iterable[slice]) -> Iterator[tuple[slice, Events]]:
@@ -148,8 +174,13 @@ def arriving(events: Events, stream: Events, flushes: Iterable[slice]) -> Iterat
 
 
 def probability(model: TemporalModel, query: Query, past: Past, head: str = "") -> Tensor:
-    """Sigmoid of the logits in float32: the published metrics rank these values, including their ties.  # [Q]"""
-    return torch.sigmoid(model.score(query.to(model.device), past, head).float()).cpu()
+    """Sigmoid of the logits in float32.  # [Q]"""
+    return torch.sigmoid(logits_of(model, query, past, head))
+
+
+def logits_of(model: TemporalModel, query: Query, past: Past, head: str = "") -> Tensor:
+    """The scores of a head in float32, in main memory.  # [Q]"""
+    return model.score(query.to(model.device), past, head).float().cpu()
 
 
 def _strategies_by_model(views: Mapping[str, TemporalModel]) -> list[tuple[TemporalModel, list[str]]]:
@@ -160,7 +191,7 @@ def _strategies_by_model(views: Mapping[str, TemporalModel]) -> list[tuple[Tempo
     return list(groups.values())
 
 
-def _score_candidates(model: TemporalModel, true: Query, targets: Tensor, past: Past, head: str) -> Tensor:
+def score_candidates(model: TemporalModel, true: Query, targets: Tensor, past: Past, head: str) -> Tensor:
     """Scores of each source with every candidate target.  # [B], [B, candidates] -> [B, candidates]"""
     valid = targets != NULL
     count = valid.sum(dim=1)
@@ -168,7 +199,8 @@ def _score_candidates(model: TemporalModel, true: Query, targets: Tensor, past: 
     scores = torch.full(targets.shape, -torch.inf)
     pieces = [slice(start, start + AT_ONCE) for start in range(0, len(query), AT_ONCE)]
     if pieces:
-        scores[valid] = torch.cat([probability(model, query[piece], past, head) for piece in pieces])
+        logits = torch.cat([logits_of(model, query[piece], past, head) for piece in pieces])
+        scores[valid] = logits.clamp(min=torch.finfo(torch.float32).min)  # -inf says that there is no candidate
     return scores
 
 
@@ -177,19 +209,77 @@ def measure(queries: PassQueries, scores: Scores) -> dict[str, Any]:
     results: dict[str, Any] = {}
     for strategy in queries.negatives:
         positive, negative = scores.positive[strategy].numpy(), scores.negative[strategy].numpy()
-        ap, auc = metrics.batch_means(positive, negative, queries.metric_batch)
-        ap_split, auc_split = metrics.over_split(positive, negative)
-        values = {"ap": ap, "auc": auc, "ap_split": ap_split, "auc_split": auc_split}
-        results[strategy] = {name: round(100 * value, 4) for name, value in values.items()}
+        results[strategy] = column(positive, negative, queries.metric_batch)
     if scores.ranked is not None:
         first = next(iter(queries.negatives))
         rank = metrics.ranks(scores.positive[first].numpy(), scores.ranked.numpy())
-        results["ranking"] = {
-            "candidates": scores.ranked.shape[1],
-            "mrr": round(100 * metrics.mrr(rank), 4),
-            **{f"hits@{k}": round(100 * metrics.hits(rank, k), 4) for k in HITS},
-        }
+        results["ranking"] = {"candidates": scores.ranked.shape[1], **ranking(rank)}
     return results
+
+
+def column(positive: metrics.Floats, negative: metrics.Floats, metric_batch: int) -> dict[str, float]:
+    """AP and AUC in percent of events and their negatives [E], as batch mean and over the whole split."""
+    ap, auc = metrics.batch_means(positive, negative, metric_batch)
+    ap_split, auc_split = metrics.over_split(positive, negative)
+    values = {"ap": ap, "auc": auc, "ap_split": ap_split, "auc_split": auc_split}
+    return {name: round(100 * value, 4) for name, value in values.items()}
+
+
+def ranking(rank: metrics.Floats) -> dict[str, float]:
+    """MRR and Hits@k in percent."""
+    hits = {f"hits@{k}": round(100 * metrics.hits(rank, k), 4) for k in HITS}
+    return {"mrr": round(100 * metrics.mrr(rank), 4), **hits}
+
+
+def by_law(queries: PassQueries, scores: Mapping[str, Scores]) -> Scores:
+    """The logits of the heads, by name, as likelihood ratios against the law of each kind of negatives.
+
+    Without the ranking: its candidates keep the source, and the head `partner` ranks them already.
+    """
+    law = NegativesLaw(queries.pass_, queries.metric_batch)
+    positive: dict[str, Tensor] = {}
+    negative: dict[str, Tensor] = {}
+    for strategy, wrong in queries.negatives.items():
+        head = scores[HEADS_OF_LAW[strategy]]
+        true = law.log_probability(strategy, queries.pass_.events.query())
+        positive[strategy] = likelihood_ratio(head.positive[strategy], true)
+        negative[strategy] = likelihood_ratio(head.negative[strategy], law.log_probability(strategy, wrong))
+    return Scores(positive, negative, ranked=None)
+
+
+def measured_heads(model: TemporalModel, config: EvaluateConfig) -> tuple[str, ...]:
+    """The heads to measure: the one in `config`, or all; an error if the model cannot be read as `config` says."""
+    if config.reading == LAW and not model.has_intensity:
+        raise DsrdError(f"evaluate.reading=law: {type(model).__name__} has no intensity; leave it at plain")
+    if config.reading == LAW and config.head:
+        raise DsrdError(f"evaluate.head={config.head}: evaluate.reading=law needs all; leave one of the two out")
+    return (model.head_called(config.head),) if config.head else model.heads
+
+
+def labels_of(model: TemporalModel, heads: Sequence[str], config: EvaluateConfig) -> tuple[str, ...]:
+    """The names that results are kept under: the heads, and `law` where it can be read; the main one first."""
+    if not (model.has_intensity and set(HEADS_OF_LAW.values()) <= set(heads)):
+        return tuple(heads)
+    return (LAW, *heads) if config.reading == LAW else (*heads, LAW)
+
+
+def measure_heads(
+    model: TemporalModel,
+    queries: PassQueries,
+    past: Past,
+    protocol: Protocol,
+    config: EvaluateConfig,
+    heads: Sequence[str],
+    restore: Callable[[], None],
+) -> dict[str, dict[str, Any]]:
+    """Metrics of a pass by label (see `labels_of`); `restore` puts the model into the state it starts from."""
+    scores: dict[str, Scores] = {}
+    for head in heads:
+        restore()
+        scores[head] = score_pass(model, queries, past, protocol, config.batch_size, head)
+    labels = labels_of(model, heads, config)
+    read = {label: by_law(queries, scores) if label == LAW else scores[label].probabilities() for label in labels}
+    return {label: measure(queries, values) for label, values in read.items()}
 
 
 Results = dict[str, dict[str, Any]]
@@ -206,33 +296,34 @@ def evaluate(
     heads: Sequence[str] = ("",),
     parts: Sequence[str] = ("test",),
 ) -> tuple[dict[str, Results], dict[str, str]]:
-    """Run the passes of these parts: metrics by head, part and setting; digests of the negatives by pass.
+    """Run the passes of these parts: metrics by label, part and setting; digests of the negatives by pass.
 
+    The labels are the heads, and `law` where the model's intensity can be read against the law of the negatives.
     `trained` is the state right after training; a model whose state follows from events alone needs none. The
     model is left in that state.
     """
-    results: dict[str, Results] = {head: {part: {} for part in parts} for head in heads}
+    labels = labels_of(model, heads, config)
+    results: dict[str, Results] = {label: {part: {} for part in parts} for label in labels}
     digests: dict[str, str] = {}
     past = task.full_past.to(model.device)
     for start in ("train", "val"):
-        start_state = _StartState(model, task, protocol, config, trained, start)
+        start_state = StartState(model, task, protocol, config, trained, start)
         for pass_ in task.passes.values():
             if pass_.part not in parts or pass_.start != start:
                 continue
             queries = draw_if_possible(pass_, protocol, config)
-            digests |= {} if queries is None else {pass_.name: queries.digest}
-            for head in heads:
-                results[head][pass_.part][pass_.setting] = {}
-                if queries is not None:
-                    start_state.restore()
-                    scores = score_pass(model, queries, past, protocol, config.batch_size, head)
-                    results[head][pass_.part][pass_.setting] = measure(queries, scores)
+            measured: dict[str, dict[str, Any]] = {}
+            if queries is not None:
+                digests[pass_.name] = queries.digest
+                measured = measure_heads(model, queries, past, protocol, config, heads, start_state.restore)
+            for label in labels:
+                results[label][pass_.part][pass_.setting] = measured.get(label, {})
     to_end_of_training(model, task, protocol, trained)
     return results, digests
 
 
 @dataclass
-class _StartState:
+class StartState:
     """The state from which the passes after training, or after validation, start."""
 
     model: TemporalModel

@@ -81,9 +81,25 @@ def filled_up(events: Events, pool: Events, *, last_observed: float | None = Non
     >>> filled_up(stream, stream, batch_size=2)
     0.5
     """
-    per_batch = _candidates_per_batch(PairIndex(pool), events, pool, last_observed, batch_size, None)
-    missing = (max(0, len(b) - len(c)) for b, c in zip(events.batches(batch_size), per_batch, strict=True))
+    index = PairIndex(pool)
+    counts = num_candidates(index, events, pool, last_observed=last_observed, batch_size=batch_size)
+    missing = [max(0, len(b) - int(c)) for b, c in zip(events.batches(batch_size), counts, strict=True)]
     return sum(missing) / max(len(events), 1)
+
+
+def num_candidates(
+    index: PairIndex, events: Events, pool: Events, *, last_observed: float | None = None, batch_size: int = 200
+) -> Ids:
+    """How many pairs the historical (with `last_observed`: inductive) negatives of each batch are drawn from.
+
+    `index` is that of the pool.
+
+    >>> stream = Events.from_numpy([1, 2, 1, 2], [3, 3, 4, 4], [0, 0, 1, 1])
+    >>> num_candidates(PairIndex(stream), stream, stream, batch_size=2).tolist()
+    [0, 2]
+    """
+    per_batch = _candidates_per_batch(index, events, pool, last_observed, batch_size, None)
+    return np.array([len(pairs) for pairs in per_batch], dtype=np.int64)
 
 
 def _draw_past_pairs(

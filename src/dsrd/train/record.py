@@ -16,7 +16,8 @@ from dsrd import machine
 from dsrd.config import RunConfig, digest_of_json
 from dsrd.data.dataset import digest_of_tensors
 from dsrd.evaluate.ceiling import ceiling
-from dsrd.evaluate.scoring import evaluate
+from dsrd.evaluate.questions import questions_of_test
+from dsrd.evaluate.scoring import evaluate, measured_heads
 from dsrd.evaluate.task import Task
 from dsrd.models import Snapshot, TemporalModel, rules
 from dsrd.reporter import stage
@@ -33,22 +34,26 @@ def evaluation_record(
 ) -> Record:
     """Evaluate a model with the head in `run.evaluate`, or with all its heads, and make the record.
 
+    Its `results` are those of the first head, or of the reading `law` if `run.evaluate` asks for it; `heads` has
+    the other heads, and `law` where the model has an intensity.
     `trained` is its state right after training; None for a model whose state follows from events alone.
     """
-    head = run.evaluate.head
-    heads = (model.head_called(head),) if head else model.heads
+    heads = measured_heads(model, run.evaluate)
     start = time.perf_counter()
     results, negatives = evaluate(model, task, run.protocol_rules, run.evaluate, trained, heads=heads, parts=PARTS)
     timing = {
         "evaluate_seconds": round(time.perf_counter() - start, 3),
         **_training_times(progress, len(task.split.train)),
     }
-    main, *others = ({"results": results[head]["test"], "validation": results[head]["val"]} for head in heads)
-    more: dict[str, Any] = {"head": heads[0], "validation": main["validation"]}
+    by_label = {label: {"results": each["test"], "validation": each["val"]} for label, each in results.items()}
+    head, main = next(iter(by_label.items()))
+    more: dict[str, Any] = {"head": head, "validation": main["validation"]}
     if progress.history:
         more["curve"] = {key: [line[key] for line in progress.history] for key in CURVE}
-    if others:
-        more["heads"] = dict(zip(heads[1:], others, strict=True))
+    if len(by_label) > 1:
+        more["heads"] = {label: each for label, each in by_label.items() if label != head}
+    if run.evaluate.questions:
+        more["questions"] = questions_of_test(model, task, run.evaluate, trained)
     if model.num_parameters:
         more["rules"] = {name: _rule_results(name, run, task) for name in rules()}
     if task.dataset.law is not None:
@@ -60,11 +65,13 @@ def evaluation_record(
 
 def _rule_results(name: str, run: RunConfig, task: Task) -> dict[str, Any]:
     """Test and validation results of a rule that learns nothing, on the same passes."""
-    rule_run = replace(run, model=name, preset="published", model_args={}, evaluate=replace(run.evaluate, head=""))
+    plain = replace(run.evaluate, head="", reading="plain")
+    rule_run = replace(run, model=name, preset="published", model_args={}, evaluate=plain)
     model = build(rule_run, task.dataset, task.split.train)
     with stage(name):
-        results, _ = evaluate(model, task, run.protocol_rules, rule_run.evaluate, parts=PARTS)
-    return {"results": results[""]["test"], "validation": results[""]["val"]}
+        results, _ = evaluate(model, task, run.protocol_rules, plain, parts=PARTS)
+        asked = {"questions": questions_of_test(model, task, plain, None)} if plain.questions else {}
+    return {"results": results[""]["test"], "validation": results[""]["val"], **asked}
 
 
 def identity(run: RunConfig, dataset: str) -> Record:

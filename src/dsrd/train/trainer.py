@@ -104,7 +104,7 @@ class Trainer:
         batch_size = self.run.evaluate.batch_size
         catch_up(self.model, self.task, self.protocol, self.run.evaluate)
         scores = score_pass(self.model, self.validation, past, self.protocol.lagging(), batch_size)
-        metrics = measure(self.validation, scores)["random"]
+        metrics = measure(self.validation, scores.probabilities())["random"]
         return metrics["ap"], metrics["auc"]
 
     def _keep(self, trained: Snapshot | None) -> None:

@@ -43,7 +43,8 @@ class TrainConfig:
 
     epochs: Positive = 100  # maximal number of passes over the training events
     patience: Positive = 20  # stop after this many epochs without a better validation score
-    keep: Literal["both", "mean"] = "both"  # best epoch: validation AP and AUC both improve, or their mean does
+    keep: Literal["both", "mean", "mrr"] = "both"  # best epoch by validation: AP and AUC, their mean, or MRR
+    ranked_events: Positive = 1000  # validation events that keep=mrr ranks after every epoch, evenly spaced
     batch_size: Positive = 200  # events per optimizer step
     lr: AboveZero = 1e-4  # learning rate of Adam
     weight_decay: float = 0.0  # weight decay of Adam
@@ -71,6 +72,7 @@ class EvaluateConfig:
     known: Literal["all", "trained"] = "all"  # to the state of an exact model: all earlier events, or as published
     head: str = ""  # which head answers, for a model that has several; empty: its default
     candidates: int = 0  # negatives that the true target is ranked among, for MRR and Hits@k; 0: no ranking
+    ranked_events: int = 0  # events of each part that are ranked, evenly spaced; 0: all
 
     def __post_init__(self) -> None:
         checked(self, "evaluate.")
@@ -144,8 +146,9 @@ class RunConfig:
     def digest(self) -> str:
         """A short identifier: equal runs have equal digests."""
         content = self.to_dict()
-        if self.data.time_format is None:  # runs that are older than this field keep their digest
-            del content["data"]["time_format"]
+        for part, name in LATER_SETTINGS:  # runs that are older than these settings keep their digest
+            if content[part][name] == getattr(PARTS[part](), name):
+                del content[part][name]
         return digest_of_json(content)
 
 
@@ -164,6 +167,9 @@ def model_label(model: str, preset: str) -> str:
 
 PARTS: dict[str, type[Any]] = {"data": DataConfig, "train": TrainConfig, "evaluate": EvaluateConfig}
 """Parts of a run; their settings are written `part.name`."""
+
+LATER_SETTINGS = (("data", "time_format"), ("train", "ranked_events"), ("evaluate", "ranked_events"))
+"""Settings that were added after runs had been recorded: they are part of a digest only if they are changed."""
 
 
 def digest_of_json(value: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from dsrd.config import EvaluateConfig
 from dsrd.data.dataset import digest_of
+from dsrd.data.own_split import Candidates, OtherTargets
 from dsrd.evaluate import metrics
 from dsrd.evaluate.task import Pass, Task
 from dsrd.events import NULL, Events, Query, as_tensor
@@ -34,14 +35,17 @@ class PassQueries:
     stream: Events  # what the state of an exact model observes along the way
     negatives: Mapping[str, Query]  # by strategy, one negative per event
     metric_batch: int  # events per batch that metrics average over
-    ranked: Tensor | None  # [E, candidates] wrong targets, NULL where a row has fewer
+    ranked: Candidates | None = None  # [R, candidates] wrong targets of the ranked events, NULL where fewer
+    ranked_rows: Tensor | None = None  # [R] which events are ranked, ascending; None: all
 
     @property
     def digest(self) -> str:
         """A digest of the negatives and of the candidates that came with the data."""
         drawn = [part.numpy() for query in self.negatives.values() for part in (query.src, query.dst)]
-        supplied = [] if self.pass_.candidates is None else [self.pass_.candidates.numpy()]
-        return digest_of(*drawn, *supplied)
+        supplied = self.pass_.candidates
+        if isinstance(supplied, OtherTargets):
+            return digest_of(*drawn, *supplied.digested())
+        return digest_of(*drawn, *([] if supplied is None else [supplied.numpy()]))
 
 
 def draw(
@@ -68,7 +72,20 @@ def draw(
     if ranked is None and config.candidates and len(pass_.events):
         ranked = candidates(pass_.events, pass_.pool, count=config.candidates, seed=pass_.seed)
     stream = pass_.stream if config.known == "all" else pass_.events
-    return PassQueries(pass_, stream, negatives, metric_batch, ranked)
+    queries = PassQueries(pass_, stream, negatives, metric_batch)
+    return queries if ranked is None else ranked_among(queries, ranked, config.ranked_events)
+
+
+def ranked_among(queries: PassQueries, wrong: Candidates, num_ranked: int) -> PassQueries:
+    """The same queries, with the targets of `num_ranked` events ranked too, evenly spaced; 0: of all events.
+
+    `wrong` are the targets that each event of the pass is ranked among.  # [E, candidates]
+    """
+    num_events = len(queries.pass_.events)
+    if not 0 < num_ranked < num_events:
+        return replace(queries, ranked=wrong)
+    rows = torch.arange(num_ranked) * num_events // num_ranked
+    return replace(queries, ranked=wrong[rows], ranked_rows=rows)
 
 
 def draw_if_possible(pass_: Pass, protocol: Protocol, config: EvaluateConfig) -> PassQueries | None:
@@ -85,7 +102,7 @@ class Scores:
 
     positive: Mapping[str, Tensor]  # by strategy [E]; equal unless the model differs by strategy
     negative: Mapping[str, Tensor]  # by strategy [E]
-    ranked: Tensor | None  # [E, candidates] by the model of the first strategy; -inf where there is no candidate
+    ranked: Tensor | None  # [R, candidates] by the model of the first strategy; -inf where there is no candidate
 
 
 @torch.no_grad()
@@ -105,6 +122,7 @@ def score_pass(
     negative = {strategy: torch.empty(len(events)) for strategy in queries.negatives}
     targets = queries.ranked if queries.ranked is not None and queries.ranked.shape[1] else None
     ranked = None if targets is None else torch.empty(targets.shape)
+    ranked_rows = torch.arange(len(events)) if queries.ranked_rows is None else queries.ranked_rows
     flushes = protocol.flushes(events, batch_size, exact=model.exact or model.stateless)
     for flush, observed in arriving(events, queries.stream if model.exact else events, flushes):
         now = past.during(observed)
@@ -118,7 +136,10 @@ def score_pass(
                     positive[strategy][rows], negative[strategy][rows] = scores[0], of_negatives
             if ranked is not None and targets is not None:
                 # by the model that also scored the true pairs they are ranked against
-                ranked[rows] = _score_candidates(next(iter(views.values())), true, targets[rows], now, head)
+                view = next(iter(views.values()))
+                now_ranked = slice(*np.searchsorted(ranked_rows.numpy(), [rows.start, rows.stop]).tolist())
+                true = events[ranked_rows[now_ranked]].query()
+                ranked[now_ranked] = _score_candidates(view, true, targets[now_ranked], now, head)
         model.observe(observed.to(model.device), past)
         step(f"{queries.pass_.name}: scoring", flush.stop, len(events))
     return Scores(positive, negative, ranked)
@@ -183,12 +204,14 @@ def measure(queries: PassQueries, scores: Scores) -> dict[str, Any]:
         results[strategy] = {name: round(100 * value, 4) for name, value in values.items()}
     if scores.ranked is not None:
         first = next(iter(queries.negatives))
-        rank = metrics.ranks(scores.positive[first].numpy(), scores.ranked.numpy())
+        rows = slice(None) if queries.ranked_rows is None else queries.ranked_rows
+        rank = metrics.ranks(scores.positive[first][rows].numpy(), scores.ranked.numpy())
         results["ranking"] = {
             "candidates": scores.ranked.shape[1],
             "mrr": round(100 * metrics.mrr(rank), 4),
             **{f"hits@{k}": round(100 * metrics.hits(rank, k), 4) for k in HITS},
         }
+        results["ranking"] |= {} if queries.ranked_rows is None else {"events": len(rank)}
     return results
 
 
@@ -225,8 +248,11 @@ def evaluate(
                 results[head][pass_.part][pass_.setting] = {}
                 if queries is not None:
                     start_state.restore()
-                    scores = score_pass(model, queries, past, protocol, config.batch_size, head)
-                    results[head][pass_.part][pass_.setting] = measure(queries, scores)
+                    # an intensity differs from its partner factor by a constant for each source and time
+                    ranked_already = model.has_intensity and head != heads[0]
+                    asked = replace(queries, ranked=None) if ranked_already else queries
+                    scores = score_pass(model, asked, past, protocol, config.batch_size, head)
+                    results[head][pass_.part][pass_.setting] = measure(asked, scores)
     to_end_of_training(model, task, protocol, trained)
     return results, digests
 

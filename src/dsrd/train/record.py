@@ -24,7 +24,7 @@ from dsrd.train.build import build
 from dsrd.train.stopping import TrainingProgress
 
 Record = dict[str, Any]
-CURVE = ("loss", "val_ap", "val_auc")  # entries of the training log that the record keeps
+CURVE = ("loss", "val_ap", "val_auc", "val_mrr")  # entries of the training log that the record keeps
 PARTS = ("val", "test")
 
 
@@ -46,7 +46,8 @@ def evaluation_record(
     main, *others = ({"results": results[head]["test"], "validation": results[head]["val"]} for head in heads)
     more: dict[str, Any] = {"head": heads[0], "validation": main["validation"]}
     if progress.history:
-        more["curve"] = {key: [line[key] for line in progress.history] for key in CURVE}
+        logged = [key for key in CURVE if key in progress.history[-1]]
+        more["curve"] = {key: [line[key] for line in progress.history] for key in logged}
     if others:
         more["heads"] = dict(zip(heads[1:], others, strict=True))
     if model.num_parameters:

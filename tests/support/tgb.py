@@ -1,7 +1,8 @@
-"""A small data set with the attributes of py-tgb's, which the tests do not need."""
+"""Small stand-ins for the data of the Temporal Graph Benchmark: as py-tgb loads them, and a copy of wikipedia."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -53,3 +54,14 @@ def tgb_like(loaded: bool = True, seed: int = 0) -> SimpleNamespace:
         node_feat=None,
         **{f"{part}_mask": mask for part, mask in masks.items()},
     )
+
+
+def small_wikipedia(folder: Path) -> Path:
+    """A folder with a short stream under the name of the copy that `tgb:wiki` is made from."""
+    rng = np.random.default_rng(0)
+    user, page = rng.integers(0, 20, 400), rng.integers(0, 8, 400)
+    rows = [f"{u},{v},{float(i)},0,0.5,{i % 3}" for i, (u, v) in enumerate(zip(user, page, strict=True))]
+    head = "user_id,item_id,timestamp,state_label,comma_separated_list_of_features"
+    (folder / "wikipedia").mkdir(parents=True)
+    (folder / "wikipedia" / "wikipedia.csv").write_text("\n".join([head, *rows]) + "\n")
+    return folder

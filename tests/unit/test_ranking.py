@@ -30,7 +30,7 @@ from dsrd.protocol import DYGLIB
 from dsrd.reporter import Reporter
 from dsrd.train.stopping import TrainingProgress
 from dsrd.train.trainer import Trainer, validation_queries
-from support.tgb import tgb_like
+from support.tgb import small_wikipedia, tgb_like
 
 RANDOM = EvaluateConfig(negatives=("random",))
 SMALL = {"epochs": 2, "dim": 8, "time_dim": 4, "neighbors": 3, "negatives": "random"}
@@ -38,17 +38,6 @@ SMALL = {"epochs": 2, "dim": 8, "time_dim": 4, "neighbors": 3, "negatives": "ran
 
 def no_py_tgb(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dsrd.data.tgb.find_spec", lambda _: None)
-
-
-def small_wikipedia(folder: Path) -> Path:
-    """A folder with a short stream under the name of the copy that `tgb:wiki` is made from."""
-    rng = np.random.default_rng(0)
-    user, page = rng.integers(0, 20, 400), rng.integers(0, 8, 400)
-    rows = [f"{u},{v},{float(i)},0,0.5,{i % 3}" for i, (u, v) in enumerate(zip(user, page, strict=True))]
-    head = "user_id,item_id,timestamp,state_label,comma_separated_list_of_features"
-    (folder / "wikipedia").mkdir(parents=True)
-    (folder / "wikipedia" / "wikipedia.csv").write_text("\n".join([head, *rows]) + "\n")
-    return folder
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from dsrd.data.own_split import OwnSplit
 from dsrd.errors import DsrdError
 from dsrd.events import Events, as_tensor
 from dsrd.files import replacing
-from dsrd.synthetic.settings import SynthConfig
+from dsrd.synthetic.settings import law_from
 
 EVENTS, NODES, CANDIDATES = "events.arrow", "nodes.arrow", "candidates.safetensors"
 DAMAGED = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, DsrdError)
@@ -82,7 +82,7 @@ def read_dataset(folder: Path, mapped: bool) -> Dataset:
         features=tuple(metadata["features"]),
         dates=metadata["dates"],
         catalogued=metadata["catalogued"],
-        law=_law(metadata["law"]),
+        law=None if metadata["law"] is None else law_from(metadata["law"]),
         own_split=_own_split(metadata.get("own_split"), folder),  # earlier versions knew none
     )
 
@@ -104,10 +104,6 @@ def _metadata(dataset: Dataset) -> dict[str, Any]:
         "law": None if dataset.law is None else asdict(dataset.law),
         "own_split": None if own is None else {"borders": own.borders, "all_others": own.candidates is None},
     }
-
-
-def _law(settings: dict[str, Any] | None) -> SynthConfig | None:
-    return None if settings is None else SynthConfig(**settings)
 
 
 def _own_split(stored: dict[str, Any] | None, folder: Path) -> OwnSplit | None:

@@ -43,7 +43,8 @@ class TrainConfig:
 
     epochs: Positive = 100  # maximal number of passes over the training events
     patience: Positive = 20  # stop after this many epochs without a better validation score
-    keep: Literal["both", "mean"] = "both"  # best epoch: validation AP and AUC both improve, or their mean does
+    keep: Literal["both", "mean", "mrr"] = "both"  # best epoch by validation: AP and AUC, their mean, or MRR
+    ranked_events: Positive = 1000  # validation events that keep=mrr ranks after every epoch, evenly spaced
     batch_size: Positive = 200  # events per optimizer step
     lr: AboveZero = 1e-4  # learning rate of Adam
     decay_lr: float = 0.0  # learning rate of learned decays, which need larger steps; 0: that of other weights
@@ -74,7 +75,8 @@ class EvaluateConfig:
     reading: Literal["plain", "law"] = "plain"  # main results: the score itself, or against the negatives' law
     candidates: int = 0  # negatives that the true target is ranked among, for MRR and Hits@k; 0: no ranking
     questions: bool = False  # also ask the questions partner, pairs, awake and first, under the protocol strict
-    ranked_events: Positive = 1000  # of the question partner: most events whose target is ranked among all targets
+    asked_events: Positive = 1000  # of the question partner: most events whose target is ranked among all targets
+    ranked_events: int = 0  # events of each part that are ranked, evenly spaced; 0: all
 
     def __post_init__(self) -> None:
         checked(self, "evaluate.")
@@ -172,7 +174,9 @@ ADDED_LATER = (
     ("train", "decay_lr"),
     ("evaluate", "reading"),
     ("evaluate", "questions"),
+    ("evaluate", "asked_events"),
     ("evaluate", "ranked_events"),
+    ("train", "ranked_events"),
 )
 """Settings that the digest of a run leaves out while they have their defaults."""
 

@@ -24,6 +24,15 @@ LINE_EVERY = 5.0  # seconds between two lines of a log; shorter work prints noth
 WIDE = 120  # columns of a terminal with room for the metrics beside the bar; a narrower one gets them below it
 
 
+SHOWN_METRICS = (
+    ("loss", "loss", 4),
+    ("val_ap", "val AP", 2),
+    ("val_auc", "val AUC", 2),
+    ("val_mrr", "val MRR", 2),
+)
+"""Metrics of an epoch: name, label, digits."""
+
+
 class Reporter:
     """Shows the progress of long work on standard error. Everything in its `with` block reports to it.
 
@@ -67,9 +76,9 @@ class Reporter:
         self._display.step(name, done, total)
 
     def epoch(self, epoch: int, metrics: Mapping[str, float]) -> None:
-        """Show the metrics of an epoch: `loss`, `val_ap`, `val_auc` and `best_epoch`, where present.
+        """Show the metrics of an epoch: `loss`, `val_ap`, `val_auc`, `val_mrr` and `best_epoch`, where present.
 
-        Without `best_epoch`, the best epoch is the one with the highest mean of validation AP and AUC.
+        Without `best_epoch`, the best epoch is the one with the highest MRR, or mean of validation AP and AUC.
         """
         if self._show:
             self._last_epoch.update(epoch, metrics)
@@ -96,14 +105,11 @@ class _LastEpoch:
         if epoch <= self.number:  # another training began
             self.best_epoch, self.best = 0, float("-inf")
         self.number = epoch
-        validation = [metrics[name] for name in ("val_ap", "val_auc") if name in metrics]
+        deciding = ("val_mrr",) if "val_mrr" in metrics else ("val_ap", "val_auc")
+        validation = [metrics[name] for name in deciding if name in metrics]
         if validation and sum(validation) > self.best:
             self.best_epoch, self.best = epoch, sum(validation)
-        parts = [
-            f"{label} {metrics[name]:.{digits}f}"
-            for name, label, digits in (("loss", "loss", 4), ("val_ap", "val AP", 2), ("val_auc", "val AUC", 2))
-            if name in metrics
-        ]
+        parts = [f"{label} {metrics[name]:.{digits}f}" for name, label, digits in SHOWN_METRICS if name in metrics]
         best = int(metrics.get("best_epoch", self.best_epoch))
         parts += [f"best epoch {best}"] if best else []
         self.text = f"epoch {epoch}: {', '.join(parts)}" if parts else ""

@@ -13,6 +13,7 @@ import pytest
 from dsrd.models import DEFAULT, DEMO
 from support.call_log import CALLS, COLUMNS, write_calls
 from support.program import QUICK, STATELESS, STREAM, TRAIN, TRAINED, UNTRAINED, done, refused
+from support.tgb import small_wikipedia
 
 KEYS = {
     "dataset",
@@ -368,3 +369,28 @@ def test_progress_bars_appear_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch
     assert "reading calls.csv" in done("data", "describe", "calls.csv", *COLUMNS).err
     assert "test: historical negatives" in done("data", "audit", STREAM).err
     assert "drawing 500 events" in done("data", "synth", "drawn.csv", "--set", "events=500").err
+
+
+def test_a_benchmark_with_its_own_split_goes_all_the_way() -> None:
+    small_wikipedia(Path("data"))
+    quick = ("--threads", "1", "--set", "model.dim=16", "--set", "model.time_dim=8", "--set", "train.keep=mrr")
+    words = ("-m", STATELESS, "-d", "tgb:wiki", "--data-dir", "data", "--set", "evaluate.negatives=random")
+    command = ("train", *words, *quick, "-o", "run", "--json")
+    first = done(*command, "--set", "train.epochs=1").json
+    assert (first["dataset"], first["protocol"], list(first["results"])) == (
+        "tgb:wiki",
+        "dyglib",
+        ["transductive"],
+    )
+    longer = done(*command, "--set", "train.epochs=2").json
+    assert longer["timing"]["epochs"] == 2
+    assert longer["curve"]["val_mrr"][0] == first["curve"]["val_mrr"][0]
+    shutil.move("run", "moved")
+    shutil.rmtree("data")
+    sample = done("evaluate", "moved", "--set", "evaluate.ranked_events=10", "--json").json
+    assert sample["results"]["transductive"]["ranking"]["events"] == 10
+    assert sample["digests"]["split"] == first["digests"]["split"]
+    assert "val MRR" in done("inspect", "moved").out
+    assert len(done("predict", "moved", "--node", "3").out.splitlines()) == 9  # all eight pages
+    message = refused("train", "-d", "tgb:review", "-m", STATELESS)
+    assert "py-tgb" in message

@@ -15,7 +15,8 @@ from conformance.conftest import build, make_stream, parted
 from dsrd.config import EvaluateConfig, RunConfig
 from dsrd.data.dataset import Dataset
 from dsrd.errors import DsrdError
-from dsrd.evaluate.scoring import draw, evaluate, score_pass
+from dsrd.evaluate.pass_queries import draw
+from dsrd.evaluate.scoring import evaluate, score_pass
 from dsrd.evaluate.task import Task
 from dsrd.events import Events, Query
 from dsrd.history.live import Live

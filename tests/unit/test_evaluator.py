@@ -13,7 +13,8 @@ from dsrd.config import EvaluateConfig, RunConfig, overridden
 from dsrd.data.read import load
 from dsrd.errors import DsrdError
 from dsrd.evaluate.ceiling import ceiling
-from dsrd.evaluate.scoring import arriving, catch_up, draw, evaluate, measure, observe_all, score_pass
+from dsrd.evaluate.pass_queries import draw
+from dsrd.evaluate.scoring import arriving, catch_up, evaluate, measure, observe_all, score_pass
 from dsrd.evaluate.task import Task
 from dsrd.events import Events
 from dsrd.models import GraphSpec, Snapshot, TemporalModel, create, model_class

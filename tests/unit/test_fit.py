@@ -160,7 +160,7 @@ def test_minutes_end_a_run_and_patience_too(task: Task, monkeypatch: pytest.Monk
     assert Trainer(make_run(train_minutes=1e-9, train_epochs=50), task).train().epoch == 1
     trainer = Trainer(make_run(train_patience=2, train_epochs=50), task)
     aps = iter([60.0, 61.0, 61.0, 59.0, 60.0, 62.0])
-    monkeypatch.setattr(trainer, "_validate", lambda: (next(aps), 50.0))
+    monkeypatch.setattr(trainer, "_validate", lambda: {"ap": next(aps), "auc": 50.0})
     assert (trainer.train().epoch, trainer.progress.best_epoch) == (5, 3)  # a tie counts; 62 comes too late
 
 

@@ -11,8 +11,9 @@ import torch
 from dsrd.config import EvaluateConfig, RunConfig
 from dsrd.data.read import load
 from dsrd.errors import DsrdError
+from dsrd.evaluate.pass_queries import draw
 from dsrd.evaluate.readings import NegativesLaw
-from dsrd.evaluate.scoring import draw, evaluate, measured_heads
+from dsrd.evaluate.scoring import evaluate, measured_heads
 from dsrd.evaluate.task import Pass, Task
 from dsrd.events import Events, Query
 from dsrd.models import GraphSpec, create

@@ -14,60 +14,16 @@ from dsrd.config import EvaluateConfig, RunConfig, overridden
 from dsrd.data.tgb import Benchmark, from_tgb, from_tgb_arrays
 from dsrd.errors import DsrdError
 from dsrd.evaluate import metrics
-from dsrd.evaluate.scoring import draw, evaluate, measure, score_pass
+from dsrd.evaluate.pass_queries import draw
+from dsrd.evaluate.scoring import evaluate, measure, score_pass
 from dsrd.evaluate.task import Task
 from dsrd.events import NULL
 from dsrd.models import GraphSpec, TemporalModel, create, model_class
 from dsrd.protocol import DYGLIB
 from dsrd.train.trainer import Trainer
+from support.tgb import EVENTS, PAGES, USERS, tgb_like
 
 RANDOM = EvaluateConfig(negatives=("random",))
-USERS, PAGES, EVENTS = 12, 9, 400
-
-
-class Sampler:
-    """Like py-tgb's sampler: negatives by event, once they are loaded."""
-
-    def __init__(self) -> None:
-        self.eval_set: dict[str, Any] = {}
-
-    def query_batch(
-        self, pos_src: Any, pos_dst: Any, pos_timestamp: Any, edge_type: Any = None, split_mode: str = "test"
-    ) -> list[list[int]]:
-        events = zip(pos_src, pos_dst, pos_timestamp, strict=True)
-        return [[int(target) for target in self.eval_set[split_mode][event]] for event in events]
-
-
-def tgb_like(loaded: bool = True, seed: int = 0) -> SimpleNamespace:
-    """A small data set with the attributes of a LinkPropPredDataset: two kinds of nodes, many equal times."""
-    rng = np.random.default_rng(seed)
-    src = rng.integers(0, USERS, EVENTS)
-    dst = USERS + (src + rng.integers(0, 3, EVENTS)) % PAGES
-    time = np.sort(rng.integers(0, 200, EVENTS))
-    first, second = np.quantile(time, [0.7, 0.85])
-    data = {
-        "sources": src,
-        "destinations": dst,
-        "timestamps": time,
-        "edge_idxs": np.arange(EVENTS),
-        "edge_feat": rng.normal(size=(EVENTS, 3)),
-        "w": np.ones(EVENTS),
-        "edge_label": np.ones(EVENTS),
-    }
-    masks = {"train": time <= first, "val": (time > first) & (time <= second), "test": time > second}
-    sampler = Sampler()
-    for part in ("val", "test") if loaded else ():
-        sampler.eval_set[part] = {
-            (u, v, t): np.setdiff1d(np.arange(USERS, USERS + PAGES), dst[(src == u) & (time == t)]).astype(float)
-            for u, v, t in zip(*(column[masks[part]] for column in (src, dst, time)), strict=True)
-        }
-    return SimpleNamespace(
-        name="tgbl-tiny",
-        full_data=data,
-        negative_sampler=sampler,
-        node_feat=None,
-        **{f"{part}_mask": mask for part, mask in masks.items()},
-    )
 
 
 @pytest.fixture(scope="module")

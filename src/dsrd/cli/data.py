@@ -25,7 +25,9 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A file, a benchmark data set, or synth:events=5000.")]
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="A file, a benchmark (uci, tgb:wiki, ...), or synth:events=5000.")
+]
 Out = Annotated[Path, typer.Argument(metavar="OUT", help="A .csv or .parquet file, or a folder.")]
 
 

@@ -8,7 +8,14 @@ from typing import Any
 from dsrd.cli import options, output
 
 EXAMPLES = options.examples("dsrd inspect runs/first", "dsrd inspect runs/first --json")
-CURVE = {"epoch": "epoch", "loss": "loss", "val_ap": "val AP", "val_auc": "val AUC", "seconds": "seconds"}
+CURVE = {
+    "epoch": "epoch",
+    "loss": "loss",
+    "val_ap": "val AP",
+    "val_auc": "val AUC",
+    "val_mrr": "val MRR",
+    "seconds": "seconds",
+}
 
 
 def inspect(folder: options.RunPath, json: options.Json = False) -> None:
@@ -30,7 +37,9 @@ def inspect(folder: options.RunPath, json: options.Json = False) -> None:
         output.table(
             "state after training", ["field", "shape", "bytes"], [*rows, ["", "", summary["state"]["bytes"]]]
         )
-    output.table("learning curve", [*CURVE.values(), ""], [_point(line, summary) for line in summary["curve"]])
+    logged = [key for key in CURVE if key != "val_mrr" or any(key in line for line in summary["curve"])]
+    lines = [_point(line, logged, summary["best_epoch"]) for line in summary["curve"]]
+    output.table("learning curve", [*(CURVE[key] for key in logged), ""], lines)
 
 
 def _summary(folder: Path) -> dict[str, Any]:
@@ -72,7 +81,7 @@ def _shape(shape: list[int]) -> str:
     return " x ".join(f"{size:,}" for size in shape)
 
 
-def _point(line: dict[str, Any], summary: dict[str, Any]) -> list[Any]:
-    cells = [line.get(key) for key in CURVE]
+def _point(line: dict[str, Any], logged: list[str], best_epoch: int) -> list[Any]:
+    cells = [line.get(key) for key in logged]
     cells[1] = None if cells[1] is None else f"{cells[1]:.4f}"
-    return [*cells, "best" if line.get("epoch") == summary["best_epoch"] else ""]
+    return [*cells, "best" if line.get("epoch") == best_epoch else ""]

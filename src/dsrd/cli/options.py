@@ -44,7 +44,7 @@ DatasetName = Annotated[
         "--dataset",
         "-d",
         metavar="DATA",
-        help="A file, a benchmark data set, or synth:events=5000.",
+        help="A file, a benchmark (uci, tgb:wiki, ...), or synth:events=5000.",
         show_default=False,
     ),
 ]

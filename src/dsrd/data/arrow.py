@@ -1,6 +1,7 @@
 """A data set as two Arrow files.
 
-`events.arrow`: row = event id. `nodes.arrow`: row = node id. Row 0 is padding in both.
+`events.arrow`: row = event id. `nodes.arrow`: row = node id. Row 0 is padding in both. If the data came with lists
+of candidates, `candidates.safetensors` has them.
 """
 
 from __future__ import annotations
@@ -14,16 +15,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from safetensors.torch import load, save
 from torch import Tensor
 
 from dsrd.config import DataConfig, overridden
 from dsrd.data.dataset import Dataset, Names
+from dsrd.data.own_split import OwnSplit
 from dsrd.errors import DsrdError
 from dsrd.events import Events, as_tensor
 from dsrd.files import replacing
 from dsrd.synthetic.settings import law_from
 
-EVENTS, NODES = "events.arrow", "nodes.arrow"
+EVENTS, NODES, CANDIDATES = "events.arrow", "nodes.arrow", "candidates.safetensors"
 DAMAGED = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, DsrdError)
 """What `read_dataset` raises for files that are missing, truncated or of another program."""
 
@@ -33,6 +36,10 @@ def write_dataset(dataset: Dataset, folder: Path, compressed: bool = False) -> N
 
     Compressed files are several times smaller, but cannot be memory-mapped.
     """
+    own = dataset.own_split
+    if own is not None and own.candidates is not None:
+        with replacing(folder / CANDIDATES) as temporary:
+            temporary.write_bytes(save(dict(own.candidates)))
     _write(folder / NODES, _node_columns(dataset), {}, compressed)
     _write(folder / EVENTS, _event_columns(dataset), _metadata(dataset), compressed)
 
@@ -76,10 +83,12 @@ def read_dataset(folder: Path, mapped: bool) -> Dataset:
         dates=metadata["dates"],
         catalogued=metadata["catalogued"],
         law=None if metadata["law"] is None else law_from(metadata["law"]),
+        own_split=_own_split(metadata.get("own_split"), folder),  # earlier versions knew none
     )
 
 
 def _metadata(dataset: Dataset) -> dict[str, Any]:
+    own = dataset.own_split
     return {
         "name": dataset.name,
         "num_events": len(dataset.events),
@@ -93,7 +102,16 @@ def _metadata(dataset: Dataset) -> dict[str, Any]:
         "dates": dataset.dates,
         "catalogued": dataset.catalogued,
         "law": None if dataset.law is None else asdict(dataset.law),
+        "own_split": None if own is None else {"borders": own.borders, "all_others": own.candidates is None},
     }
+
+
+def _own_split(stored: dict[str, Any] | None, folder: Path) -> OwnSplit | None:
+    if stored is None:
+        return None
+    val_start, test_start = stored["borders"]
+    candidates = None if stored["all_others"] else load((folder / CANDIDATES).read_bytes())
+    return OwnSplit(val_start, test_start, candidates)
 
 
 def _event_columns(dataset: Dataset) -> dict[str, pa.Array]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dsrd.config import DataConfig
+from dsrd.data.own_split import OwnSplit
 from dsrd.errors import DsrdError
 from dsrd.events import Events, as_tensor
 
@@ -162,6 +163,12 @@ class Dataset:
     dates: bool = False  # times were dates in the file, and are seconds since 1970 (UTC) here
     catalogued: bool = False  # a copy of a data set of the catalogue
     law: Any = None  # the SynthConfig or MemoryConfig it was drawn from, if it is synthetic
+    own_split: OwnSplit | None = None  # a split that came with the data; None: the published one
+
+    @property
+    def published(self) -> bool:
+        """Whether others report results on it: a data set of the catalogue, or one that came with its split."""
+        return self.catalogued or self.own_split is not None
 
     @property
     def num_nodes(self) -> int:

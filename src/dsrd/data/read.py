@@ -11,7 +11,7 @@ from typing import Any
 import platformdirs
 
 from dsrd.config import DataConfig, overridden
-from dsrd.data import catalog, dyglib, parse, tabular
+from dsrd.data import catalog, dyglib, parse, tabular, tgb
 from dsrd.data.cache import cached
 from dsrd.data.convert import from_frame, from_pyg, is_pyg
 from dsrd.data.dataset import Dataset
@@ -38,8 +38,9 @@ def load(
     """Read a stream of events from a table with one row per event and columns `source`, `target` and `time`.
 
     `data` is a path, the name of a benchmark data set (looked up in `data_dir`, $DSRD_DATA and the user's data
-    folder), a pandas or polars frame, an Arrow table, a PyG `TemporalData`, `synth` or `synth:events=5000` for a
-    synthetic stream, or a `Dataset`, which is returned unchanged.
+    folder), `tgb:wiki` or another data set of the Temporal Graph Benchmark with its own split, a pandas or polars
+    frame, an Arrow table, a PyG `TemporalData`, `synth` or `synth:events=5000` for a synthetic stream, or a
+    `Dataset`, which is returned unchanged.
 
     `source`, `target` and `time` name the columns; `features` names numeric columns, also by pattern (`f_*`).
     `time_format` is the format of dates, as for strptime. `bipartite` says that sources and targets are separate
@@ -78,6 +79,8 @@ def load_with(
         dataset = data
     elif isinstance(data, str) and (data == SYNTH or data.startswith((f"{SYNTH}:", f"{MEMORY}:"))):
         dataset = _synthetic(data)
+    elif isinstance(data, str) and data.startswith(tgb.PREFIX):
+        dataset = tgb.load_named(data, lambda: _read_files("wikipedia", config, data_dir, cache))
     elif isinstance(data, str | os.PathLike):
         dataset = _read_files(data if isinstance(data, str) else Path(data), config, data_dir, cache)
     elif is_pyg(data):

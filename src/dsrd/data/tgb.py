@@ -1,20 +1,27 @@
 """Link-prediction data sets of the Temporal Graph Benchmark (`tgbl-*`), with its split and negatives.
 
-py-tgb stores negatives in pickles, which can execute any code. Nothing here opens a pickle: the user lets py-tgb
-load the data set, and only arrays are taken from it.
+py-tgb stores negatives in pickles, which can execute any code. Nothing here opens a pickle: py-tgb loads the data
+set, because the user did that or named it (`tgb:review`), and only arrays are taken from it.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import replace
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from dsrd.data.dataset import Dataset
+from dsrd.data.own_split import RANKED, Candidates, OwnSplit
+from dsrd.data.split import cut
 from dsrd.errors import DsrdError
 from dsrd.events import NULL, as_tensor
 
@@ -23,7 +30,7 @@ NegativesOf = Callable[[str, Any, Any, Any], Sequence[Any]]
 
 EVENT_COLUMNS = ("sources", "destinations", "timestamps")
 PARTS = ("train", "val", "test")
-RANKED = ("val", "test")
+PREFIX, WIKI = "tgb:", "tgb:wiki"
 QUERY_SIZE = 1000  # events per call of py-tgb, which returns negatives as lists of Python numbers
 
 
@@ -33,6 +40,76 @@ class Benchmark(NamedTuple):
     dataset: Dataset
     parts: Mapping[str, NDArray[np.bool_]]  # masks [E] of train, val, test
     candidates: Mapping[str, Tensor]  # negative targets of val and test: [E, m], NULL where a row has fewer
+
+
+def load_named(name: str, wikipedia: Callable[[], Dataset]) -> Dataset:
+    """The data set `tgb:NAME` with its own split: from py-tgb if it is installed and has the data.
+
+    `tgb:wiki` can also be made from a copy of wikipedia, which `wikipedia` reads.
+    """
+    short = name.removeprefix(PREFIX).removeprefix("tgbl-")
+    loaded = _loaded_by_py_tgb(f"tgbl-{short}")
+    if loaded is not None:
+        return replace(_with_own_split(from_tgb(loaded)), name=PREFIX + short)
+    if PREFIX + short == WIKI:
+        return _wiki(wikipedia)
+    if find_spec("tgb") is None:
+        raise DsrdError(
+            f"{name}: only py-tgb reads these data; run `pip install dsrd[tgb]` and let it download them"
+        )
+    raise DsrdError(
+        f"{name}: py-tgb has no such data; download them with tgb.linkproppred.dataset."
+        f"LinkPropPredDataset('tgbl-{short}')"
+    )
+
+
+def _loaded_by_py_tgb(name: str) -> Any:
+    """A data set that py-tgb has downloaded earlier, with its negatives; None if it has none, or is not here."""
+    if find_spec("tgb") is None:
+        return None
+    with redirect_stdout(sys.stderr):  # py-tgb prints where it looks; standard output is for results
+        try:
+            dataset = import_module("tgb.linkproppred.dataset").LinkPropPredDataset(name=name, download=False)
+            dataset.load_val_ns()
+            dataset.load_test_ns()
+        except (FileNotFoundError, ValueError):  # ValueError: a name it does not know
+            return None
+    return dataset
+
+
+def _wiki(wikipedia: Callable[[], Dataset]) -> Dataset:
+    """tgbl-wiki-v2: the events of wikipedia, cut at quantiles of time, ranked among all other targets.
+
+    Its generator asks for more negatives than there are targets, and so takes every one that the source does not
+    meet in that second. Two events of each part meet two targets at once; here they have one candidate more.
+    """
+    try:
+        copy = wikipedia()
+    except DsrdError as error:
+        raise DsrdError(f"{WIKI}: neither py-tgb nor the data folder has it: {error}") from error
+    own_split = OwnSplit(*cut(copy.events.time.numpy()))
+    return replace(copy, name=WIKI, own_split=own_split, catalogued=False)
+
+
+def _with_own_split(benchmark: Benchmark) -> Dataset:
+    """The data set of a benchmark, with its parts and candidates as its own split."""
+    dataset, parts, candidates = benchmark
+    all_others = OwnSplit(int(np.argmax(parts["val"])), int(np.argmax(parts["test"])))
+    masks = all_others.masks(len(dataset.events))
+    if not all(np.array_equal(masks[part], parts[part]) for part in PARTS):
+        raise DsrdError(f"{dataset.name}: its parts do not follow each other in time; use from_tgb, Task.of_parts")
+    others = all_others.candidates_of(dataset.events)
+    if all(_same_candidates(candidates[part], others[part]) for part in RANKED):
+        return replace(dataset, own_split=all_others)
+    return replace(dataset, own_split=replace(all_others, candidates=candidates))
+
+
+def _same_candidates(listed: Tensor, others: Candidates) -> bool:
+    """Whether lists of candidates are those of `others`, in any order; compared in pieces to save memory."""
+    pieces = (slice(start, start + QUERY_SIZE) for start in range(0, len(listed), QUERY_SIZE))
+    return tuple(listed.shape) == tuple(others.shape) and all(
+        torch.equal(listed[rows].sort(dim=1).values, others[rows]) for rows in pieces
+    )
 
 
 def from_tgb(dataset: Any) -> Benchmark:

@@ -284,9 +284,18 @@ def training_data(folder: RunFolder, dataset: Dataset, note_to_user: Callable[[s
         history = history.head(note.get("events", len(history.events)), note["graph"]["num_nodes"])
     if dataset.continuing(len(history.events), history.num_nodes, history.digest) is None:
         check_data(folder.path, history.digest, dataset)
+    if _borders(dataset) != _borders(history):
+        raise DsrdError(
+            f"{folder.path}: was trained on '{history.name}', with another split than '{dataset.name}'; "
+            "choose another folder"
+        )
     more = len(dataset.events) - len(history.events)
     if more:
         note_to_user(
             f"{more:,} events follow those that the run in {folder.path} is trained on; update it with them"
         )
     return history
+
+
+def _borders(dataset: Dataset) -> tuple[int, int] | None:
+    return None if dataset.own_split is None else dataset.own_split.borders

@@ -14,15 +14,9 @@ from dsrd import machine
 from dsrd.config import RunConfig
 from dsrd.data.growing import Arrival
 from dsrd.estimator.fitted import Fitted
+from dsrd.evaluate.pass_queries import PassQueries, draw_if_possible
 from dsrd.evaluate.questions import ask
-from dsrd.evaluate.scoring import (
-    PassQueries,
-    draw_if_possible,
-    labels_of,
-    measure_heads,
-    measured_heads,
-    observe_all,
-)
+from dsrd.evaluate.scoring import labels_of, measure_heads, measured_heads, observe_all
 from dsrd.evaluate.task import Pass
 from dsrd.events import Events
 from dsrd.history.past import Past

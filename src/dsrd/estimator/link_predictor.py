@@ -57,7 +57,7 @@ class LinkPredictor:
         """`settings` are those of training, evaluation and the model, by name: `epochs=5, dim=64`.
 
         If two parts have a setting of that name, write the part too: `train__batch_size=100`. The default protocol
-        is `strict`; for a data set of the catalogue it is `dyglib`.
+        is `strict`; for a data set of the catalogue or of TGB it is `dyglib`.
         """
         self._params = {"model": model, "preset": preset, "protocol": protocol, "seed": seed, **settings}
         self._settings = full_names(model, settings)
@@ -114,7 +114,7 @@ class LinkPredictor:
         run = replace(
             self._base,
             dataset=dataset.name,
-            protocol=self._params["protocol"] or ("dyglib" if dataset.catalogued else "strict"),
+            protocol=self._params["protocol"] or ("dyglib" if dataset.published else "strict"),
             data=dataset.columns,
         )
         if "evaluate.order" not in self._settings and not dataset.catalogued:

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from dsrd.config import EvaluateConfig
-from dsrd.evaluate.scoring import PassQueries, Scores, draw, measure
+from dsrd.evaluate.pass_queries import PassQueries, draw
+from dsrd.evaluate.scoring import Scores, measure
 from dsrd.evaluate.task import Task
 from dsrd.protocol import Protocol
 from dsrd.reporter import step

@@ -196,7 +196,7 @@ def ask(model: TemporalModel, pass_: Pass, stream: Events, past: Past, config: E
     The model observes the events on the way.
     """
     model.eval()
-    answers = _Answers(model, Asker(pass_, stream), config.ranked_events)
+    answers = _Answers(model, Asker(pass_, stream), config.asked_events)
     observed = pass_.stream if config.known == "all" else pass_.events
     batches = scored_batches(model, "questions", pass_.events, observed, past, STRICT, config.batch_size)
     for rows, now in batches:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,15 +11,14 @@ import torch
 from torch import Tensor
 
 from dsrd.config import EvaluateConfig
-from dsrd.data.dataset import digest_of
 from dsrd.errors import DsrdError
 from dsrd.evaluate import metrics
+from dsrd.evaluate.pass_queries import PassQueries, draw_if_possible
 from dsrd.evaluate.readings import HEADS_OF_LAW, LAW, NegativesLaw, likelihood_ratio
-from dsrd.evaluate.task import Pass, Task
+from dsrd.evaluate.task import Task
 from dsrd.events import NULL, Events, Query, as_tensor
 from dsrd.history.past import Past
 from dsrd.models import Snapshot, TemporalModel
-from dsrd.negatives.sampling import NoNegativeError, candidates, draw_negatives
 from dsrd.protocol import Protocol
 from dsrd.reporter import step
 
@@ -29,65 +28,12 @@ AT_ONCE = 20_000  # pairs ranked in one call: a batch with hundreds of candidate
 
 
 @dataclass(frozen=True)
-class PassQueries:
-    """The queries of one pass: its events and their negatives."""
-
-    pass_: Pass
-    stream: Events  # what the state of an exact model observes along the way
-    negatives: Mapping[str, Query]  # by strategy, one negative per event
-    metric_batch: int  # events per batch that metrics average over
-    ranked: Tensor | None  # [E, candidates] wrong targets, NULL where a row has fewer
-
-    @property
-    def digest(self) -> str:
-        """A digest of the negatives and of the candidates that came with the data."""
-        drawn = [part.numpy() for query in self.negatives.values() for part in (query.src, query.dst)]
-        supplied = [] if self.pass_.candidates is None else [self.pass_.candidates.numpy()]
-        return digest_of(*drawn, *supplied)
-
-
-def draw(
-    pass_: Pass, protocol: Protocol, config: EvaluateConfig, strategies: Sequence[str] | None = None
-) -> PassQueries:
-    """Draw the negatives of a pass as the protocol defines them.
-
-    `strategies` replaces the kinds of negatives in `config`; candidates that came with the data are then left out.
-    """
-    metric_batch = protocol.metric_batch(config.batch_size)
-    negatives: dict[str, Query] = {}
-    for strategy in config.negatives if strategies is None else strategies:
-        step(f"{pass_.name}: {strategy} negatives")
-        negatives[strategy] = draw_negatives(
-            strategy,  # type: ignore[arg-type]
-            pass_.events,
-            pass_.pool,
-            seed=pass_.seed,
-            last_observed=pass_.last_observed,
-            batch_size=metric_batch,
-            order=config.order,
-        )
-    ranked = pass_.candidates if strategies is None else None
-    if ranked is None and config.candidates and len(pass_.events):
-        ranked = candidates(pass_.events, pass_.pool, count=config.candidates, seed=pass_.seed)
-    stream = pass_.stream if config.known == "all" else pass_.events
-    return PassQueries(pass_, stream, negatives, metric_batch, ranked)
-
-
-def draw_if_possible(pass_: Pass, protocol: Protocol, config: EvaluateConfig) -> PassQueries | None:
-    """The queries of a pass; None if it has no events, or too few pairs to draw negatives from."""
-    try:
-        return draw(pass_, protocol, config) if len(pass_.events) else None
-    except NoNegativeError:
-        return None
-
-
-@dataclass(frozen=True)
 class Scores:
     """Scores of one pass: of its events, of their negatives and of the ranked wrong targets."""
 
     positive: Mapping[str, Tensor]  # by strategy [E]; equal unless the model differs by strategy
     negative: Mapping[str, Tensor]  # by strategy [E]
-    ranked: Tensor | None  # [E, candidates] by the model of the first strategy; -inf where there is no candidate
+    ranked: Tensor | None  # [R, candidates] by the model of the first strategy; -inf where there is no candidate
 
     def probabilities(self) -> Scores:
         """Sigmoids of logits in float32: the published metrics rank these values, including their ties."""
@@ -115,6 +61,7 @@ def score_pass(
     negative = {strategy: torch.empty(len(events)) for strategy in queries.negatives}
     targets = queries.ranked if queries.ranked is not None and queries.ranked.shape[1] else None
     ranked = None if targets is None else torch.empty(targets.shape)
+    ranked_rows = torch.arange(len(events)) if queries.ranked_rows is None else queries.ranked_rows
     for rows, now in scored_batches(model, queries.pass_.name, events, queries.stream, past, protocol, batch_size):
         true = events[rows].query()
         for view, strategies in _strategies_by_model(views):
@@ -124,7 +71,10 @@ def score_pass(
                 positive[strategy][rows], negative[strategy][rows] = scores[0], of_negatives
         if ranked is not None and targets is not None:
             # by the model that also scored the true pairs they are ranked against
-            ranked[rows] = score_candidates(next(iter(views.values())), true, targets[rows], now, head)
+            view = next(iter(views.values()))
+            now_ranked = slice(*np.searchsorted(ranked_rows.numpy(), [rows.start, rows.stop]).tolist())
+            true = events[ranked_rows[now_ranked]].query()
+            ranked[now_ranked] = score_candidates(view, true, targets[now_ranked], now, head)
     return Scores(positive, negative, ranked)
 
 
@@ -212,8 +162,10 @@ def measure(queries: PassQueries, scores: Scores) -> dict[str, Any]:
         results[strategy] = column(positive, negative, queries.metric_batch)
     if scores.ranked is not None:
         first = next(iter(queries.negatives))
-        rank = metrics.ranks(scores.positive[first].numpy(), scores.ranked.numpy())
+        rows = slice(None) if queries.ranked_rows is None else queries.ranked_rows
+        rank = metrics.ranks(scores.positive[first][rows].numpy(), scores.ranked.numpy())
         results["ranking"] = {"candidates": scores.ranked.shape[1], **ranking(rank)}
+        results["ranking"] |= {} if queries.ranked_rows is None else {"events": len(rank)}
     return results
 
 
@@ -276,7 +228,10 @@ def measure_heads(
     scores: dict[str, Scores] = {}
     for head in heads:
         restore()
-        scores[head] = score_pass(model, queries, past, protocol, config.batch_size, head)
+        # an intensity differs from its partner factor by a constant for each source and time: it ranks alike
+        ranked_already = model.has_intensity and head != heads[0]
+        asked = replace(queries, ranked=None) if ranked_already else queries
+        scores[head] = score_pass(model, asked, past, protocol, config.batch_size, head)
     labels = labels_of(model, heads, config)
     read = {label: by_law(queries, scores) if label == LAW else scores[label].probabilities() for label in labels}
     return {label: measure(queries, values) for label, values in read.items()}

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
-from torch import Tensor
-
 from dsrd.data.dataset import Dataset
+from dsrd.data.own_split import Candidates
 from dsrd.data.split import Split, split, split_from_masks
 from dsrd.errors import DsrdError
 from dsrd.events import Events
@@ -34,7 +33,7 @@ class Pass:
     seed: int  # of the negatives
     last_observed: float  # pairs up to this time are not inductive negatives
     start: Literal["train", "val"]  # it starts from the state after training, or after validation
-    candidates: Tensor | None = None  # [E, m] wrong targets that came with the data, NULL where a row has fewer
+    candidates: Candidates | None = None  # wrong targets that came with the data: [E, m]
 
 
 def passes(split: Split) -> list[Pass]:
@@ -60,7 +59,10 @@ class Task:
 
     @classmethod
     def of(cls, dataset: Dataset) -> Task:
-        """Split a data set as published, and index it."""
+        """Split a data set as published, or as it came with the data, and index it."""
+        own = dataset.own_split
+        if own is not None:
+            return cls.of_parts(dataset, own.masks(len(dataset.events)), own.candidates_of(dataset.events))
         try:
             parts = split(dataset.events)
         except DsrdError as error:
@@ -69,7 +71,7 @@ class Task:
 
     @classmethod
     def of_parts(
-        cls, dataset: Dataset, parts: Mapping[str, Any], candidates: Mapping[str, Tensor] | None = None
+        cls, dataset: Dataset, parts: Mapping[str, Any], candidates: Mapping[str, Candidates] | None = None
     ) -> Task:
         """A data set with a split of its own: masks [E] of `train`, `val` and `test`. No node is withheld.
 
@@ -81,7 +83,7 @@ class Task:
         for pass_ in passes(own_split):
             if pass_.setting == "transductive":
                 targets = remaining.pop(pass_.part, None)
-                if targets is not None and (targets.ndim != 2 or len(targets) != len(pass_.events)):
+                if targets is not None and (len(targets.shape) != 2 or len(targets) != len(pass_.events)):
                     raise DsrdError(
                         f"{dataset.name}: candidates of {pass_.part} have shape {tuple(targets.shape)}; "
                         f"give a row for each of its {len(pass_.events)} events"

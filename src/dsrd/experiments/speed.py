@@ -11,7 +11,8 @@ import torch
 
 from dsrd import machine
 from dsrd.config import RunConfig
-from dsrd.evaluate.scoring import draw, score_pass
+from dsrd.evaluate.pass_queries import draw
+from dsrd.evaluate.scoring import score_pass
 from dsrd.evaluate.task import Task
 from dsrd.events import Events
 from dsrd.negatives.sampling import TrainingNegatives

@@ -76,7 +76,9 @@ def adam(model: TemporalModel, config: TrainConfig) -> torch.optim.Optimizer | N
     fast = {id(p) for p in model.decay_parameters()} if config.decay_lr else set()
     groups: list[dict[str, Any]] = [{"params": [p for p in weights if id(p) not in fast]}]
     if fast:
-        groups.append({"params": [p for p in weights if id(p) in fast], "lr": config.decay_lr, "weight_decay": 0.0})
+        groups.append(
+            {"params": [p for p in weights if id(p) in fast], "lr": config.decay_lr, "weight_decay": 0.0}
+        )
     return torch.optim.Adam(groups, lr=config.lr, weight_decay=config.weight_decay)
 
 

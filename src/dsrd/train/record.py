@@ -25,7 +25,7 @@ from dsrd.train.build import build
 from dsrd.train.stopping import TrainingProgress
 
 Record = dict[str, Any]
-CURVE = ("loss", "val_ap", "val_auc")  # entries of the training log that the record keeps
+CURVE = ("loss", "val_ap", "val_auc", "val_mrr")  # entries of the training log that the record keeps
 PARTS = ("val", "test")
 
 
@@ -49,7 +49,8 @@ def evaluation_record(
     head, main = next(iter(by_label.items()))
     more: dict[str, Any] = {"head": head, "validation": main["validation"]}
     if progress.history:
-        more["curve"] = {key: [line[key] for line in progress.history] for key in CURVE}
+        logged = [key for key in CURVE if key in progress.history[-1]]
+        more["curve"] = {key: [line[key] for line in progress.history] for key in logged}
     if len(by_label) > 1:
         more["heads"] = {label: each for label, each in by_label.items() if label != head}
     if run.evaluate.questions:

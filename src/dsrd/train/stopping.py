@@ -15,6 +15,7 @@ class TrainingProgress:
     best_epoch: int = 0
     best_ap: float = -1.0  # of the validation, percent
     best_auc: float = -1.0
+    best_mrr: float = -1.0  # percent; -1 unless the epochs are judged by it
     waited: int = 0  # epochs since the best one
     history: list[dict[str, Any]] = field(default_factory=list)
 
@@ -23,20 +24,23 @@ class TrainingProgress:
         """The progress in a checkpoint's note; earlier versions also stored whether the run was finished."""
         return cls(**{name: value for name, value in note["progressed"].items() if name != "finished"})
 
-    def finish_epoch(self, *, auc: float, ap: float | None = None, keep: str = "both") -> bool:
+    def finish_epoch(self, *, auc: float, ap: float | None = None, mrr: float = -1.0, keep: str = "both") -> bool:
         """Count an epoch and return whether it is the best so far.
 
         As published, an epoch is better only if AP *and* AUC are at least as good as the kept ones; with `mean`,
-        if their mean is. Without an AP the AUC alone decides.
+        if their mean is; with `mrr`, if the MRR is. Without an AP the AUC alone decides.
         """
         ap = auc if ap is None else ap
         self.epoch += 1
-        if keep == "mean":
+        if keep == "mrr":
+            better = mrr >= self.best_mrr
+        elif keep == "mean":
             better = ap + auc >= self.best_ap + self.best_auc
         else:
             better = ap >= self.best_ap and auc >= self.best_auc
         if better:
-            self.best_epoch, self.best_ap, self.best_auc, self.waited = self.epoch, ap, auc, 0
+            self.best_epoch, self.best_ap, self.best_auc, self.best_mrr = self.epoch, ap, auc, mrr
+            self.waited = 0
         else:
             self.waited += 1
         return better

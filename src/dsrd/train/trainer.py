@@ -10,9 +10,12 @@ from typing import Any
 from torch import Tensor
 
 from dsrd.config import EvaluateConfig, RunConfig
-from dsrd.evaluate.scoring import catch_up, draw, measure, score_pass, to_end_of_training
+from dsrd.data.own_split import OtherTargets
+from dsrd.evaluate.pass_queries import PassQueries, draw, ranked_among
+from dsrd.evaluate.scoring import catch_up, measure, score_pass, to_end_of_training
 from dsrd.evaluate.task import Task
 from dsrd.models import Snapshot, TemporalModel
+from dsrd.negatives.sampling import candidates
 from dsrd.reporter import current, stage
 from dsrd.train import checkpoint
 from dsrd.train.build import build, load_weights, placed
@@ -21,7 +24,8 @@ from dsrd.train.run_folder import RunFolder, check_note
 from dsrd.train.stopping import TrainingProgress
 
 EpochCallback = Callable[[int, Mapping[str, float]], None]
-"""Called with (epoch, metrics) after every epoch: loss, val_ap, val_auc, best_epoch, seconds."""
+"""Called with (epoch, metrics) after every epoch: loss, val_ap, val_auc, best_epoch, seconds; val_mrr if it
+decides which epoch is best."""
 
 
 class Trainer:
@@ -41,8 +45,7 @@ class Trainer:
         else:
             self.model = build(run, task.dataset, task.split.train)
         self.learner = Learner(run, self.model, task.split.train, task.train_past)
-        selection = EvaluateConfig(batch_size=run.evaluate.batch_size, order=run.evaluate.order)
-        self.validation = draw(task.passes["val"], self.protocol, selection, strategies=("random",))
+        self.validation = validation_queries(run, task)
         self.progress = TrainingProgress()
         self.best: tuple[dict[str, Tensor], Snapshot | None] | None = None
 
@@ -74,28 +77,22 @@ class Trainer:
         seconds = time.perf_counter() - start
         trained = None if model.state_from_events else model.state.snapshot()
         with self.learner.average.in_place():
-            ap, auc = self._validate()
+            metrics = self._validate()
             learned = model.learned()  # of the weights that were validated
             model.state.reset()  # the state of many nodes is large: free it before the other one is written
-            if progress.finish_epoch(ap=ap, auc=auc, keep=self.run.train.keep):
+            if progress.finish_epoch(**metrics, keep=self.run.train.keep):
                 self._keep(trained)
-        line: dict[str, Any] = {
-            "epoch": progress.epoch,
-            "loss": loss,
-            "val_ap": ap,
-            "val_auc": auc,
-            "seconds": seconds,
-        }
+        metrics = {"loss": loss, **{f"val_{name}": value for name, value in metrics.items()}, "seconds": seconds}
+        line: dict[str, Any] = {"epoch": progress.epoch, **metrics}
         line |= {"learned": learned} if learned else {}
         line["seconds_with_validation"] = time.perf_counter() - start
         progress.history.append(line)
         self._checkpoint()
-        metrics = {name: line[name] for name in ("loss", "val_ap", "val_auc", "seconds")}
         for callback in (current().epoch, *self.callbacks):
             callback(progress.epoch, {**metrics, "best_epoch": progress.best_epoch})
 
-    def _validate(self) -> tuple[float, float]:
-        """AP and AUC on the validation events against random negatives, for early stopping.
+    def _validate(self) -> dict[str, float]:
+        """`ap` and `auc` on the validation events against random negatives, and `mrr` if it decides; in percent.
 
         Under `strict` a model that is not exact observes these events in batches that end between timestamps. Its
         state lags but does not leak, and validation takes no longer than training.
@@ -104,8 +101,9 @@ class Trainer:
         batch_size = self.run.evaluate.batch_size
         catch_up(self.model, self.task, self.protocol, self.run.evaluate)
         scores = score_pass(self.model, self.validation, past, self.protocol.lagging(), batch_size)
-        metrics = measure(self.validation, scores.probabilities())["random"]
-        return metrics["ap"], metrics["auc"]
+        results = measure(self.validation, scores.probabilities())
+        metrics = {name: results["random"][name] for name in ("ap", "auc")}
+        return metrics | ({"mrr": results["ranking"]["mrr"]} if "ranking" in results else {})
 
     def _keep(self, trained: Snapshot | None) -> None:
         """Keep the weights and the state after training; a state that follows from events is rebuilt later."""
@@ -144,6 +142,23 @@ class Trainer:
         check_note(folder.last, note, self.run.model, self.task.dataset)
         self.learner.restore(groups, folder.last)
         self.progress = folder.progress()
+
+
+def validation_queries(run: RunConfig, task: Task) -> PassQueries:
+    """What is asked after every epoch: the validation events against random negatives and, if MRR decides, some of
+    them ranked among the candidates of the data, `evaluate.candidates`, or all targets before the test."""
+    pass_, protocol = task.passes["val"], run.protocol_rules
+    selection = EvaluateConfig(batch_size=run.evaluate.batch_size, order=run.evaluate.order)
+    queries = draw(pass_, protocol, selection, strategies=("random",))
+    if run.train.keep != "mrr":
+        return queries
+    wrong = pass_.candidates
+    if wrong is None and run.evaluate.candidates:
+        wrong = candidates(pass_.events, pass_.pool, count=run.evaluate.candidates, seed=pass_.seed)
+    if wrong is None:
+        known = task.split.full[: len(task.split.full) - len(task.split.test)]
+        wrong = OtherTargets(pass_.events.dst, known.dst)
+    return ranked_among(queries, wrong, run.train.ranked_events)
 
 
 def train_on_all_events(

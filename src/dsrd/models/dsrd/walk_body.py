@@ -21,12 +21,24 @@ from dsrd.history.past import Past
 from dsrd.models.base import GraphSpec, with_null_partner
 from dsrd.models.dsrd import walk_queries, walk_state
 from dsrd.models.dsrd.content import Content
+from dsrd.models.dsrd.kernels import Kernels, half_lives, read_at
+from dsrd.models.dsrd.memory import Memory
 from dsrd.models.dsrd.overlay import Queries, queries_of, unobserved
 from dsrd.models.dsrd.retention import Block, Body, Decays, cosine, signed_log, six_digits
 from dsrd.models.dsrd.settings import DSRDConfig
-from dsrd.models.dsrd.kernels import Kernels, half_lives, read_at
-from dsrd.models.dsrd.memory import Memory
-from dsrd.models.dsrd.walk_queries import BACK, COUNTS, EVENTS, FOLLOWS, FORTH, MEETINGS, PRODUCTS, Latest, Pending, Reading, View
+from dsrd.models.dsrd.walk_queries import (
+    BACK,
+    COUNTS,
+    EVENTS,
+    FOLLOWS,
+    FORTH,
+    MEETINGS,
+    PRODUCTS,
+    Latest,
+    Pending,
+    Reading,
+    View,
+)
 from dsrd.models.dsrd.walk_state import (
     ACT_KINDS,
     RECEIVED,
@@ -232,7 +244,9 @@ class Walks(Body):
         """Per layer, the weights of the grid's rates in the heads' kernels: of walks, of counts."""
         walks, counts = (torch.tensor(scales).log() for scales in (self.config.scales, self.config.count_scales))
         range_ = counts if len(counts) > 1 else walks
-        return [(layer.kernels.weights(walks, range_), layer.kernels.weights(counts, range_)) for layer in self.layers]
+        return [
+            (layer.kernels.weights(walks, range_), layer.kernels.weights(counts, range_)) for layer in self.layers
+        ]
 
     def _at(self, grid: Tensor, mix: tuple[Tensor, Tensor]) -> Tensor:
         """State reads at the learned rates, log(1 + .).  # [..., grid] -> [..., pair]"""

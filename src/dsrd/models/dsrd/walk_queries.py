@@ -140,7 +140,11 @@ def add_pending(view: View, pending: Pending, added: int, until: float, codes: S
         strangers = not in_table(known, src, dst) and not in_table(known, dst, src)
         strangers = strangers and not in_table(new, src, dst) and not in_table(new, dst, src)
         slot = copied_pair(new, known, src, dst)
-        src_row, dst_row, follow = events.src_row[added], events.dst_row[added], copied_follow(view, pending, added)
+        src_row, dst_row, follow = (
+            events.src_row[added],
+            events.dst_row[added],
+            copied_follow(view, pending, added),
+        )
         write_code(src, codes[0])
         write_code(dst, codes[1])
         add(pending.overlay, Meeting(src_row, dst_row, slot, follow, now, strangers), view.decay, codes)

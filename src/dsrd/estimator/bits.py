@@ -1,0 +1,118 @@
+"""How surprising pairs are, in bits: minus log2 of their probability, read from the scores of a model.
+
+A model with an intensity has two factors, log(S p(u | t)) and log(D p(v | u, t)), for S sources and D targets of
+training. Both are learned by noise-contrastive estimation, which makes them normalised by themselves: no sum over
+all nodes is needed.
+
+Of any other model, the scores of a source with all possible targets are the logits of its choice:
+p(v | u, t) = exp s(u, v, t) / sum over targets w of exp s(u, w, t). The sum covers the target itself, the latest
+partners of the source, which make up most of it, and a weighted sample of all other targets.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dsrd.estimator.online import AT_ONCE
+from dsrd.events import NULL, Query
+from dsrd.history.past import Past
+from dsrd.models import TemporalModel
+from dsrd.models.base import with_null_partner
+from dsrd.nn.distinct import distinct
+
+Ids = NDArray[np.int64]
+
+PARTNERS = 30  # latest partners of the source that enter the sum exactly
+SAMPLED = 100  # other targets in the sample; with fewer targets than that, the sum is exact
+FEW_AT_ONCE = 20  # pairs in one call where each needs more than a hundred scores
+
+
+class BitsReader:
+    """Reads the score and the bits of pairs from a model.
+
+    `targets` gives the targets that a source chooses among at a time; all pairs of one call have the same ones.
+    """
+
+    def __init__(self, model: TemporalModel, targets: Callable[[float], Ids], head: str) -> None:
+        self.at_once = AT_ONCE if model.has_intensity else FEW_AT_ONCE
+        self._targets, self._head = targets, head
+
+    def __call__(self, model: TemporalModel, query: Query, past: Past) -> Tensor:
+        """The score by the head, bits of the source (0 without an intensity), bits of the partner.  # [Q, 3]"""
+        if model.has_intensity:
+            factors = read_factors(model, query, past)  # [Q, 2]
+            return torch.cat([head_score(factors, self._head)[:, None], factor_bits(model, factors)], dim=1)
+        targets = self._targets(float(query.time[0]))
+        score, partner_bits = _chosen_among(model, query, past, targets, self._head)
+        return torch.stack([score, torch.zeros_like(score), partner_bits], dim=1)
+
+
+def read_factors(model: TemporalModel, query: Query, past: Past, head: str = "partner") -> Tensor:
+    """log(S p(source | t)) and log(D p(target | source, t)); without an intensity 0 and the score.  # [Q, 2]"""
+    query = query.to(model.device)
+    if not model.has_intensity:
+        score = model.score(query, past, head)
+        return torch.stack([torch.zeros_like(score), score], dim=1).double().cpu()
+    src, time, where = distinct(query.src, query.time)
+    activity = model.activity(with_null_partner(src, time), past)[where]
+    return torch.stack([activity, model.score(query, past, "partner")], dim=1).double().cpu()
+
+
+def head_score(factors: Tensor, head: str) -> Tensor:
+    """The score by a head: the head `pair` is the sum of both factors.  # [Q, 2] -> [Q]"""
+    return factors.sum(dim=1) if head == "pair" else factors[:, 1]
+
+
+def factor_bits(model: TemporalModel, factors: Tensor) -> Tensor:
+    """Bits of the source and bits of the partner, at least 0: no probability is above 1.  # [Q, 2] -> [Q, 2]"""
+    num_choices = [float(getattr(model, name)) for name in ("num_sources", "num_targets")]
+    nats = torch.tensor(num_choices, dtype=torch.float64).log() - factors
+    return nats.clamp(min=0) / math.log(2)
+
+
+def _chosen_among(
+    model: TemporalModel, query: Query, past: Past, targets: Ids, head: str
+) -> tuple[Tensor, Tensor]:
+    """The score of each pair and -log2 p(target | source, time).  # [B], [B]"""
+    sample = _sample(targets)
+    exact = _exact_targets(past, query, targets)  # [B, 1 + PARTNERS], the pair's own target first
+    others = np.broadcast_to(sample, (len(query), len(sample)))
+    others = np.where((others[:, :, None] == exact[:, None, :]).any(axis=2), NULL, others)  # [B, S]
+    candidates = torch.from_numpy(np.concatenate([exact, others], axis=1))  # [B, C]
+    valid = candidates != NULL
+    count = valid.sum(dim=1)
+    pairs = Query(query.src.repeat_interleave(count), candidates[valid], query.time.repeat_interleave(count))
+    logit = torch.full(candidates.shape, -math.inf, dtype=torch.float64)
+    logit[valid] = read_factors(model, pairs, past, head)[:, 1]
+    num_rest = len(targets) - np.isin(exact, targets).sum(axis=1)  # [B] targets that the sample represents
+    num_sampled = (others != NULL).sum(axis=1)  # [B]
+    weight = torch.from_numpy(np.log(np.maximum(num_rest, 1) / np.maximum(num_sampled, 1)))  # of each sampled one
+    own = logit[:, 0].clone()
+    logit[:, exact.shape[1] :] += weight[:, None]
+    return own, (torch.logsumexp(logit, dim=1) - own) / math.log(2)
+
+
+def _sample(targets: Ids) -> Ids:
+    if len(targets) <= SAMPLED:
+        return targets
+    return np.sort(np.random.default_rng(0).choice(targets, SAMPLED, replace=False))
+
+
+def _exact_targets(past: Past, query: Query, targets: Ids) -> Ids:
+    """The target, then the latest partners of the source that are targets, each once; NULL fills the rest.
+    # [B, 1 + PARTNERS]"""
+    partner = past.recent(query.src, query.time, PARTNERS).node.cpu().numpy()
+    listed = np.concatenate([query.dst.numpy()[:, None], partner], axis=1)
+    order = np.argsort(listed, axis=1, kind="stable")
+    ascending = np.take_along_axis(listed, order, axis=1)
+    repeated = np.zeros(listed.shape, dtype=np.bool_)
+    np.put_along_axis(repeated, order[:, 1:], ascending[:, 1:] == ascending[:, :-1], axis=1)
+    keep = ~repeated & np.isin(listed, targets)
+    keep[:, 0] = True  # the target belongs to the sum even if it was never a target before
+    return np.where(keep, listed, NULL)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 import dsrd
+from dsrd.estimator import bits
 from dsrd.estimator.answers import answer_pairs
 from dsrd.estimator.event_rate import event_rate
 from dsrd.estimator.online import OnlineModel
@@ -256,3 +257,35 @@ def test_no_pairs_give_no_rows(opened: Opened):
     table = model.predict(pa.table({"caller": pa.array([], pa.string()), "callee": pa.array([], pa.string())}))
     assert table.num_rows == 0
     assert "rate" in table.column_names
+
+
+@pytest.mark.parametrize("name", ["localglobal", "tgn"])
+@pytest.mark.parametrize("sampled", [2, 4, 100])
+def test_the_sampled_sum_is_that_of_plain_loops(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, name: str, sampled: int
+):
+    """The target and the latest partners count once each, a sampled target for all the others it represents."""
+    monkeypatch.setattr(bits, "SAMPLED", sampled)
+    monkeypatch.setattr(bits, "PARTNERS", 3)
+    online = opened(name).fitted.online
+    model, past, now = online.up_to_date(), online.past, online.after_last
+    targets = online.targets(now).tolist()
+    src, dst = (torch.tensor(ids) for ids in zip(*[(s, d) for s in (2, 5) for d in (*targets, 77)], strict=True))
+    query = Query(src, dst, torch.full(src.shape, now, dtype=torch.float64))
+    answers = answer_pairs(online, query)
+
+    def score(source: int, target: int) -> float:
+        one = Query(torch.tensor([source]), torch.tensor([target]), torch.tensor([now], dtype=torch.float64))
+        with torch.no_grad():
+            return float(model.score(one, past))
+
+    sample = bits._sample(np.array(targets)).tolist()
+    assert len(sample) == min(sampled, len(targets))
+    for row, (source, target) in enumerate(zip(src.tolist(), dst.tolist(), strict=True)):
+        latest = past.recent(torch.tensor([source]), torch.tensor([now]), 3).node[0].tolist()
+        exact = {target, *(node for node in latest if node in targets)}
+        others = [node for node in sample if node not in exact]
+        represented = len([node for node in targets if node not in exact])
+        total = sum(np.exp(score(source, node)) for node in exact)
+        total += sum(np.exp(score(source, node)) for node in others) * represented / max(len(others), 1)
+        assert float(answers.partner[row]) == pytest.approx(np.exp(score(source, target)) / total, rel=1e-4)

@@ -40,8 +40,7 @@ class Answers:
 
 def answer_pairs(online: OnlineModel, query: Query, head: str = "") -> Answers:
     """What the model says about each pair at its time, from everything strictly before it."""
-    read = BitsReader(online.model, online.targets, head)
-    answered = online.ask(query, read, width=3, at_once=read.at_once)
+    answered = online.ask(query, BitsReader(online.targets, head), width=3)
     return _answers(online, query.time, answered[:, 0], answered[:, 1:])
 
 

@@ -19,7 +19,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dsrd.estimator.online import AT_ONCE
 from dsrd.events import NULL, Query
 from dsrd.history.past import Past
 from dsrd.models import TemporalModel
@@ -30,7 +29,7 @@ Ids = NDArray[np.int64]
 
 PARTNERS = 30  # latest partners of the source that enter the sum exactly
 SAMPLED = 100  # other targets in the sample; with fewer targets than that, the sum is exact
-FEW_AT_ONCE = 20  # pairs in one call where each needs more than a hundred scores
+SCORED_AT_ONCE = 2_600  # pairs: a source with all targets in its sum takes over a hundred
 
 
 class BitsReader:
@@ -39,8 +38,7 @@ class BitsReader:
     `targets` gives the targets that a source chooses among at a time; all pairs of one call have the same ones.
     """
 
-    def __init__(self, model: TemporalModel, targets: Callable[[float], Ids], head: str) -> None:
-        self.at_once = AT_ONCE if model.has_intensity else FEW_AT_ONCE
+    def __init__(self, targets: Callable[[float], Ids], head: str) -> None:
         self._targets, self._head = targets, head
 
     def __call__(self, model: TemporalModel, query: Query, past: Past) -> Tensor:
@@ -80,22 +78,36 @@ def _chosen_among(
     model: TemporalModel, query: Query, past: Past, targets: Ids, head: str
 ) -> tuple[Tensor, Tensor]:
     """The score of each pair and -log2 p(target | source, time).  # [B], [B]"""
-    sample = _sample(targets)
-    exact = _exact_targets(past, query, targets)  # [B, 1 + PARTNERS], the pair's own target first
-    others = np.broadcast_to(sample, (len(query), len(sample)))
-    others = np.where((others[:, :, None] == exact[:, None, :]).any(axis=2), NULL, others)  # [B, S]
-    candidates = torch.from_numpy(np.concatenate([exact, others], axis=1))  # [B, C]
+    own = read_factors(model, query, past, head)[:, 1]  # [B]
+    src, time, where = distinct(query.src, query.time)  # [G], [G], [B]
+    exact = _latest_targets(past, src, time, targets)  # [G, PARTNERS]
+    others = np.broadcast_to(_sample(targets), (len(src), min(len(targets), SAMPLED)))
+    others = np.where((others[:, :, None] == exact[:, None, :]).any(axis=2), NULL, others)  # [G, S]
+    candidates = torch.from_numpy(np.concatenate([exact, others], axis=1))  # [G, C]
+    logit = _score_all(model, past, src, time, candidates, head)[where]  # [B, C]
+    # the pair's own target enters the sum once, with its own score
+    counted = (candidates[where] != NULL) & (candidates[where] != query.dst[:, None])
+    logit = logit.masked_fill(~counted, -math.inf)
+    exactly, sampled = counted[:, : exact.shape[1]].sum(dim=1), counted[:, exact.shape[1] :].sum(dim=1)  # [B]
+    is_target = torch.from_numpy(np.isin(query.dst.numpy(), targets)).long()
+    rest = len(targets) - is_target - exactly  # [B] targets that the sample represents
+    logit[:, exact.shape[1] :] += (rest.clamp(min=1) / sampled.clamp(min=1)).log()[:, None]
+    total = torch.logsumexp(torch.cat([own[:, None], logit], dim=1), dim=1)
+    return own, (total - own) / math.log(2)
+
+
+def _score_all(
+    model: TemporalModel, past: Past, src: Tensor, time: Tensor, candidates: Tensor, head: str
+) -> Tensor:
+    """Scores of each source with each of its candidates.  # [G], [G], [G, C] -> [G, C]"""
+    scores = torch.full(candidates.shape, -math.inf, dtype=torch.float64)
     valid = candidates != NULL
     count = valid.sum(dim=1)
-    pairs = Query(query.src.repeat_interleave(count), candidates[valid], query.time.repeat_interleave(count))
-    logit = torch.full(candidates.shape, -math.inf, dtype=torch.float64)
-    logit[valid] = read_factors(model, pairs, past, head)[:, 1]
-    num_rest = len(targets) - np.isin(exact, targets).sum(axis=1)  # [B] targets that the sample represents
-    num_sampled = (others != NULL).sum(axis=1)  # [B]
-    weight = torch.from_numpy(np.log(np.maximum(num_rest, 1) / np.maximum(num_sampled, 1)))  # of each sampled one
-    own = logit[:, 0].clone()
-    logit[:, exact.shape[1] :] += weight[:, None]
-    return own, (torch.logsumexp(logit, dim=1) - own) / math.log(2)
+    pairs = Query(src.repeat_interleave(count), candidates[valid], time.repeat_interleave(count))
+    pieces = [slice(start, start + SCORED_AT_ONCE) for start in range(0, len(pairs), SCORED_AT_ONCE)]
+    if pieces:
+        scores[valid] = torch.cat([read_factors(model, pairs[piece], past, head)[:, 1] for piece in pieces])
+    return scores
 
 
 def _sample(targets: Ids) -> Ids:
@@ -104,15 +116,11 @@ def _sample(targets: Ids) -> Ids:
     return np.sort(np.random.default_rng(0).choice(targets, SAMPLED, replace=False))
 
 
-def _exact_targets(past: Past, query: Query, targets: Ids) -> Ids:
-    """The target, then the latest partners of the source that are targets, each once; NULL fills the rest.
-    # [B, 1 + PARTNERS]"""
-    partner = past.recent(query.src, query.time, PARTNERS).node.cpu().numpy()
-    listed = np.concatenate([query.dst.numpy()[:, None], partner], axis=1)
-    order = np.argsort(listed, axis=1, kind="stable")
-    ascending = np.take_along_axis(listed, order, axis=1)
-    repeated = np.zeros(listed.shape, dtype=np.bool_)
+def _latest_targets(past: Past, src: Tensor, time: Tensor, targets: Ids) -> Ids:
+    """The latest partners of each source that are targets, each once; NULL fills the rest.  # [G, PARTNERS]"""
+    partner = past.recent(src, time, PARTNERS).node.cpu().numpy()
+    order = np.argsort(partner, axis=1, kind="stable")
+    ascending = np.take_along_axis(partner, order, axis=1)
+    repeated = np.zeros(partner.shape, dtype=np.bool_)
     np.put_along_axis(repeated, order[:, 1:], ascending[:, 1:] == ascending[:, :-1], axis=1)
-    keep = ~repeated & np.isin(listed, targets)
-    keep[:, 0] = True  # the target belongs to the sum even if it was never a target before
-    return np.where(keep, listed, NULL)
+    return np.where(~repeated & np.isin(partner, targets), partner, NULL)

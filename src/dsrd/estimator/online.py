@@ -143,25 +143,25 @@ class OnlineModel:
             self._targets = both[order], times[order]
 
     @torch.no_grad()
-    def ask(self, query: Query, read: Read, *, width: int, at_once: int = AT_ONCE) -> Tensor:
+    def ask(self, query: Query, read: Read, *, width: int) -> Tensor:
         """What `read` reads of each pair at its time, from everything strictly before it.  # [Q, width] float64
 
-        `read` gets at most `at_once` pairs in a call: either all after the last event, or all at one time.
+        The pairs in a call of `read` are either all after the last event, or all at one time.
         """
         answers = torch.empty(len(query), width, dtype=torch.float64)
         early = query.time <= self.stream.last_time
         if bool((~early).any()):
             rows = (~early).nonzero().squeeze(1)
             model, past = self.up_to_date(), self.past
-            for start in range(0, len(rows), at_once):
-                part = rows[start : start + at_once]
+            for start in range(0, len(rows), AT_ONCE):
+                part = rows[start : start + AT_ONCE]
                 answers[part] = read(model, query[part], past).double()
                 step("scoring", start + len(part), len(rows))
         if bool(early.any()):
-            self._ask_earlier(query, early.nonzero().squeeze(1), read, at_once, answers)
+            self._ask_earlier(query, early.nonzero().squeeze(1), read, answers)
         return answers
 
-    def _ask_earlier(self, query: Query, rows: Tensor, read: Read, at_once: int, answers: Tensor) -> None:
+    def _ask_earlier(self, query: Query, rows: Tensor, read: Read, answers: Tensor) -> None:
         """Fill in the answers of queries that are not after the last event: observe the stream once more."""
         order = rows[torch.argsort(query.time[rows], stable=True)]
         past, observed, events = self.past, 0, self.stream.dataset().events
@@ -169,8 +169,8 @@ class OnlineModel:
             model.state.reset()
             for same_time in _equal_times(query.time[order]):
                 observed = self._observe_before(float(query.time[order[same_time.start]]), events, observed)
-                for start in range(same_time.start, same_time.stop, at_once):
-                    part = order[start : min(start + at_once, same_time.stop)]
+                for start in range(same_time.start, same_time.stop, AT_ONCE):
+                    part = order[start : min(start + AT_ONCE, same_time.stop)]
                     answers[part] = read(model, query[part], past).double()
 
     def _observe_before(self, time: float, events: Events, observed: int) -> int:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dsrd.data.growing import Arrival
 from dsrd.estimator.bits import BitsReader
-from dsrd.estimator.online import ONLINE, OnlineModel
+from dsrd.estimator.online import AT_ONCE, ONLINE, OnlineModel
 from dsrd.evaluate.scoring import arriving
 from dsrd.events import Events
 from dsrd.history.past import Past
@@ -58,12 +58,12 @@ def _bits_of_events(
 ) -> Tensor:
     """Read every event before observing it, in pieces that end between timestamps.  # [E, 2] float32"""
     bits = torch.empty(len(events), 2)
-    read = BitsReader(model, lambda _: targets, head)
+    read = BitsReader(lambda _: targets, head)
     flushes = ONLINE.flushes(events, 200, exact=model.exact or model.stateless)
     for flush, observed in arriving(events, events, flushes):
         now = past.during(observed)
-        for start in range(flush.start, flush.stop, read.at_once):
-            rows = slice(start, min(start + read.at_once, flush.stop))
+        for start in range(flush.start, flush.stop, AT_ONCE):
+            rows = slice(start, min(start + AT_ONCE, flush.stop))
             bits[rows] = read(model, events[rows].query(), now)[:, 1:].float()
         model.observe(observed.to(model.device), past)
         step("surprise", flush.stop, len(events))

@@ -46,6 +46,7 @@ class TrainConfig:
     keep: Literal["both", "mean"] = "both"  # best epoch: validation AP and AUC both improve, or their mean does
     batch_size: Positive = 200  # events per optimizer step
     lr: AboveZero = 1e-4  # learning rate of Adam
+    decay_lr: float = 0.0  # learning rate of learned decays, which need larger steps; 0: that of other weights
     weight_decay: float = 0.0  # weight decay of Adam
     average: Chance = 0.0  # decay of a moving average of the weights, which is then validated and kept; 0: none
     minutes: float = 0.0  # stop after the epoch in which this many minutes have passed; 0: no limit

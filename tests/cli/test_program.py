@@ -16,6 +16,7 @@ COMMANDS = (
     "models",
     "train",
     "evaluate",
+    "calibration",
     "predict",
     "surprise",
     "update",

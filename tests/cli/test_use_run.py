@@ -194,3 +194,24 @@ def test_inspect_of_a_rule_and_of_a_folder_that_is_not_a_run():
     assert (result["parameters"], result["learned"]) == (0, {})
     assert done("inspect", "run").err == ""
     assert "no-run: not a run folder" in refused("inspect", "no-run")
+
+
+def test_calibration_prints_tables_and_writes_the_record(trained_once: Callable[[str], Path]):
+    run = trained_once(STATELESS)
+    printed = done("calibration", run, "--sample", 20, "--out", "record.json").out
+    assert "log loss" in printed
+    assert "expected" in printed
+    record = json.loads(Path("record.json").read_text())
+    assert record["calibration"]["sample"] == 20
+    assert record["calibration"]["partner"]["excess"] > 0
+    assert done("calibration", run, "--sample", 20, "--json").json == record
+    strict, published = (
+        done("calibration", run, "--sample", 5, "--protocol", name, "--json").json for name in ("strict", "dyglib")
+    )
+    assert (strict["protocol"], published["protocol"]) == ("strict", "dyglib")
+
+
+def test_calibration_says_why_a_rule_is_skipped():
+    done("train", "-m", UNTRAINED, "-d", STREAM, "-o", "rule", "--results", "none")
+    assert "not log ratios" in done("calibration", "rule").out
+    assert "--sample 0: give 1 or more" in refused("calibration", "rule", "--sample", 0)

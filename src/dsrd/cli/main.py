@@ -12,7 +12,20 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from dsrd import __version__
-from dsrd.cli import bench, classify, compare, data, demo, embed, inspect, models, new_events, predict, runs
+from dsrd.cli import (
+    bench,
+    calibration,
+    classify,
+    compare,
+    data,
+    demo,
+    embed,
+    inspect,
+    models,
+    new_events,
+    predict,
+    runs,
+)
 from dsrd.cli.repeated_options import refuse_repeated
 from dsrd.errors import DsrdError, MachineError
 
@@ -36,6 +49,7 @@ app.command("demo", epilog=demo.EXAMPLES)(demo.demo)
 app.command("models", epilog=models.EXAMPLES)(models.models)
 app.command("train", epilog=runs.TRAIN_EXAMPLES)(runs.train)
 app.command("evaluate", epilog=runs.EVALUATE_EXAMPLES)(runs.evaluate)
+app.command("calibration", epilog=calibration.EXAMPLES)(calibration.calibration)
 app.command("predict", epilog=predict.EXAMPLES)(predict.predict)
 app.command("surprise", epilog=new_events.SURPRISE_EXAMPLES)(new_events.surprise)
 app.command("update", epilog=new_events.UPDATE_EXAMPLES)(new_events.update)

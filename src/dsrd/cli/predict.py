@@ -61,7 +61,7 @@ def predict(
     data_dir: options.DataDir = None,
     threads: options.Threads = 0,
 ) -> None:
-    """Score pairs of nodes, or rank the likeliest partners of a node.
+    """Score pairs of nodes, or rank the likeliest partners.
 
     With --pairs, each row of the file is scored at its time, from all events before that time. Rows without a time
     are scored at --time, or just after the last event. Columns have the same names as in the training data. The

@@ -21,7 +21,7 @@ from dsrd.data.dataset import Dataset, Names
 from dsrd.errors import DsrdError
 from dsrd.events import Events, as_tensor
 from dsrd.files import replacing
-from dsrd.synthetic.settings import SynthConfig
+from dsrd.synthetic.settings import law_from
 
 EVENTS, NODES = "events.arrow", "nodes.arrow"
 DAMAGED = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, DsrdError)
@@ -75,7 +75,7 @@ def read_dataset(folder: Path, mapped: bool) -> Dataset:
         features=tuple(metadata["features"]),
         dates=metadata["dates"],
         catalogued=metadata["catalogued"],
-        law=_law(metadata["law"]),
+        law=None if metadata["law"] is None else law_from(metadata["law"]),
     )
 
 
@@ -94,10 +94,6 @@ def _metadata(dataset: Dataset) -> dict[str, Any]:
         "catalogued": dataset.catalogued,
         "law": None if dataset.law is None else asdict(dataset.law),
     }
-
-
-def _law(settings: dict[str, Any] | None) -> SynthConfig | None:
-    return None if settings is None else SynthConfig(**settings)
 
 
 def _event_columns(dataset: Dataset) -> dict[str, pa.Array]:

@@ -161,7 +161,7 @@ class Dataset:
     features: tuple[str, ...] = ()  # names of the columns of `edge_x`
     dates: bool = False  # times were dates in the file, and are seconds since 1970 (UTC) here
     catalogued: bool = False  # a copy of a data set of the catalogue
-    law: Any = None  # the SynthConfig it was drawn from, if it is synthetic
+    law: Any = None  # the SynthConfig or MemoryConfig it was drawn from, if it is synthetic
 
     @property
     def num_nodes(self) -> int:

@@ -17,7 +17,7 @@ from dsrd.data.convert import from_frame, from_pyg, is_pyg
 from dsrd.data.dataset import Dataset
 from dsrd.errors import DsrdError, unknown
 
-SYNTH = "synth"
+SYNTH, MEMORY = "synth", "memory"
 
 
 def load(
@@ -76,7 +76,7 @@ def load_with(
     """
     if isinstance(data, Dataset):
         dataset = data
-    elif isinstance(data, str) and (data == SYNTH or data.startswith(f"{SYNTH}:")):
+    elif isinstance(data, str) and (data == SYNTH or data.startswith((f"{SYNTH}:", f"{MEMORY}:"))):
         dataset = _synthetic(data)
     elif isinstance(data, str | os.PathLike):
         dataset = _read_files(data if isinstance(data, str) else Path(data), config, data_dir, cache)
@@ -88,17 +88,21 @@ def load_with(
 
 
 def _synthetic(name: str) -> Dataset:
-    """The stream described by `synth:key=value,key=value`."""
+    """The stream described by `synth:key=value,key=value`, or by `memory:taus=10/1000,key=value`."""
     from dsrd.synthetic.drawing import synth  # imported here: it loads numba, which plain files do not need
-    from dsrd.synthetic.settings import SynthConfig
+    from dsrd.synthetic.memory import memory_stream
+    from dsrd.synthetic.settings import MemoryConfig, SynthConfig
 
+    family, _, text = name.partition(":")
     settings: dict[str, str] = {}
-    for setting in filter(None, name.partition(":")[2].split(",")):
+    for setting in filter(None, text.split(",")):
         key, equals, value = setting.partition("=")
         if not equals:
-            raise DsrdError(f"{name}: '{setting}' is not key=value; write for example synth:events=5000,seed=1")
-        settings[key.strip()] = value.strip()
-    return synth(overridden(SynthConfig(), settings, prefix="synth:"), name)
+            raise DsrdError(f"{name}: '{setting}' is not key=value; write for example {family}:events=5000,seed=1")
+        settings[key.strip()] = value.strip().replace("/", ",")
+    if family == MEMORY:
+        return memory_stream(overridden(MemoryConfig(), settings, prefix=f"{MEMORY}:"), name)
+    return synth(overridden(SynthConfig(), settings, prefix=f"{SYNTH}:"), name)
 
 
 def _read_files(dataset: str | Path, config: DataConfig, data_dir: str | Path | None, cache: bool) -> Dataset:

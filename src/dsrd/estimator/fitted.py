@@ -10,19 +10,21 @@ from typing import Any
 
 from torch import Tensor
 
+from dsrd import machine
 from dsrd.config import RunConfig
 from dsrd.data.dataset import Dataset
 from dsrd.data.read import load_with
 from dsrd.errors import DsrdError
 from dsrd.estimator.online import OnlineModel
 from dsrd.estimator.surprise import recent_surprises
+from dsrd.evaluate.calibration import SAMPLE, calibration
 from dsrd.evaluate.scoring import to_end_of_training
 from dsrd.evaluate.task import Task
 from dsrd.files import is_empty, replacing_folder, write_json
 from dsrd.models import Snapshot, TemporalModel
 from dsrd.train import checkpoint
 from dsrd.train.build import checkpoint_faults
-from dsrd.train.record import Record, evaluation_record
+from dsrd.train.record import Record, evaluation_record, identity
 from dsrd.train.run_folder import RunFolder, check_data
 from dsrd.train.stopping import TrainingProgress
 from dsrd.train.trainer import EpochCallback, Trainer, model_note, train_on_all_events
@@ -115,6 +117,20 @@ class Fitted:
             bits = recent_surprises(online, head)
             self.recent[key] = (bits, online.stream.num_events)
         return bits
+
+    def calibration(self, run: RunConfig, sample: int = SAMPLE) -> Record:
+        """Log loss and calibration of the same model on a sample of the test events."""
+        with self.online.state_preserved():
+            trained, protocol = self.state_after_training(), run.protocol_rules
+            measured = calibration(self.evaluated, self.task, protocol, run.evaluate, trained, sample=sample)
+            self.evaluated.state.reset()
+        digests = {"data": self.task.dataset.digest, "split": self.task.split.digest, "config": run.digest}
+        return {
+            **identity(run, self.task.dataset.name),
+            "calibration": measured,
+            "digests": digests,
+            "versions": machine.versions(),
+        }
 
     def save(self, folder: RunFolder, *, history: bool, overwrite: bool) -> Path:
         """Save the run; if the folder already contains it, write what has changed."""

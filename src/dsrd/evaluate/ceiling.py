@@ -14,10 +14,12 @@ from dsrd.evaluate.task import Task
 from dsrd.protocol import Protocol
 from dsrd.reporter import step
 from dsrd.synthetic.oracle import true_probability
-from dsrd.synthetic.settings import SynthConfig
+from dsrd.synthetic.settings import SyntheticLaw
 
 
-def ceiling(law: SynthConfig, task: Task, protocol: Protocol, config: EvaluateConfig) -> dict[str, dict[str, Any]]:
+def ceiling(
+    law: SyntheticLaw, task: Task, protocol: Protocol, config: EvaluateConfig
+) -> dict[str, dict[str, Any]]:
     """AP and AUC on the test events of a scorer that knows the law, by setting and kind of negatives.
 
     Against random negatives it ranks by p(target | source), against others by p(source, target). That is the best
@@ -32,7 +34,7 @@ def ceiling(law: SynthConfig, task: Task, protocol: Protocol, config: EvaluateCo
     return by_setting
 
 
-def _true_scores(law: SynthConfig, task: Task, drawn: PassQueries) -> Scores:
+def _true_scores(law: SyntheticLaw, task: Task, drawn: PassQueries) -> Scores:
     events = drawn.pass_.events
     row = events.id.numpy() - 1
     positive: dict[str, Tensor] = {}

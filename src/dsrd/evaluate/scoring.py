@@ -250,18 +250,27 @@ class _StartState:
         if self.kept is not None:
             state.restore(self.kept)
             return
-        self._build()
+        to_start(self.model, self.task, self.protocol, self.config, self.trained, self.start)
         if not self.model.state_from_events or state.nbytes() < COPIED_BYTES:
             self.kept = state.snapshot()
 
-    def _build(self) -> None:
-        if observes_all(self.model, self.config):
-            catch_up(self.model, self.task, self.protocol, self.config)
-        else:
-            to_end_of_training(self.model, self.task, self.protocol, self.trained)
-        if self.start == "val":
-            past = self.task.full_past.to(self.model.device)
-            observe_all(self.model, self.task.split.val, past, self.protocol, self.config.batch_size)
+
+def to_start(
+    model: TemporalModel,
+    task: Task,
+    protocol: Protocol,
+    config: EvaluateConfig,
+    trained: Snapshot | None,
+    start: str,
+) -> None:
+    """Put the model into the state in which a pass starts: after training, or after validation."""
+    if observes_all(model, config):
+        catch_up(model, task, protocol, config)
+    else:
+        to_end_of_training(model, task, protocol, trained)
+    if start == "val":
+        past = task.full_past.to(model.device)
+        observe_all(model, task.split.val, past, protocol, config.batch_size)
 
 
 def to_end_of_training(

@@ -97,6 +97,10 @@ class TemporalModel(nn.Module, ABC):
         name = type(self).__module__.rpartition(".")[2]
         raise DsrdError(f"{name} has no embeddings; ask a model that learns vectors of nodes")
 
+    def decay_parameters(self) -> list[nn.Parameter]:
+        """Parameters that are learned decays; `train.decay_lr` is their learning rate."""
+        return []
+
     def learned(self) -> dict[str, Any]:
         """Learned constants worth reading, as nested values fit for JSON; empty if there are none."""
         return {}

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from dsrd.errors import DsrdError, unknown
-from dsrd.events import Events, Query, as_tensor
+from dsrd.events import NULL, Events, Query, as_tensor
+from dsrd.negatives.noise import MET_SHARE, Noise, with_times
 from dsrd.negatives.pairs import Candidates, Grid, Ids, PairIndex, Positions, distinct_nodes, sorted_distinct
 from dsrd.negatives.permutation import first_of_permutation
 
@@ -172,30 +173,25 @@ class TrainingNegatives:
         targets = self._targets[self._rng.randint(0, len(self._targets), len(batch))]
         return Query(batch.src, as_tensor(targets), batch.time)
 
-    def earlier(self, batch: Events, count: int) -> Query:
-        """Up to `count` pairs that met before the batch and do not meet during it, at times of the batch.
+    def met(self, batch: Events) -> Query:
+        """For a random half of the events, their source with one of the targets it has met before the batch."""
+        start, src = self.noise.start(batch), batch.src.numpy()
+        targets = self.noise.met_targets(src, start, self._rng)
+        drawn = as_tensor((self._rng.random_sample(len(src)) < MET_SHARE) & (targets >= 0))
+        return Query(batch.src[drawn], as_tensor(targets)[drawn], batch.time[drawn])
 
-        Half of the draws are uniform over all earlier pairs, half over the newest fifth of them, because inductive
-        negatives are new pairs too. The times are spread evenly over the batch.
-        """
-        time = self._pool.time.numpy()
-        start, stop = (
-            np.searchsorted(time, float(batch.time[0])),
-            np.searchsorted(time, float(batch.time[-1]), "right"),
-        )
-        seen = int(self._index.distinct[start])
-        if not seen:
-            return Query(batch.src[:0], batch.dst[:0], batch.time[:0])
-        newest = self._rng.randint(seen - max(1, seen // 5), seen, count // 2)
-        ids = np.append(self._rng.randint(0, seen, count - count // 2), newest)
-        ids = ids[~np.isin(ids, self._index.ids[start:stop])]
-        src, dst = self._index.pairs(ids)
-        rows = torch.arange(len(ids)) * len(batch) // max(len(ids), 1)
-        return Query(as_tensor(src), as_tensor(dst), batch.time[rows])
+    def sources(self, batch: Events) -> Query:
+        """Two sources per event: one uniform, one that of an earlier event. There are no targets.  # [2 B]"""
+        start = self.noise.start(batch)
+        src = [self.noise.uniform_sources(len(batch), self._rng)]
+        src.append(self.noise.active_sources(len(batch), start, self._rng))
+        nobody = [np.full(len(part), NULL) for part in src]
+        return Query.cat(*(with_times(part, none, batch) for part, none in zip(src, nobody, strict=True)))
 
     @cached_property
-    def _index(self) -> PairIndex:
-        return PairIndex(self._pool)
+    def noise(self) -> Noise:
+        """The law of `met` and `sources`."""
+        return Noise(self._pool)
 
     def state(self) -> dict[str, Tensor]:
         """The generator's state as tensors; after `restore` the draws continue bit for bit."""

@@ -44,7 +44,8 @@ from dsrd.synthetic.law import (
     next_target,
     note_event,
 )
-from dsrd.synthetic.settings import SynthConfig
+from dsrd.synthetic.memory import MemoryAnswers, answer_memory, draw_memory_pairs, law_of_memory, no_past
+from dsrd.synthetic.settings import MemoryConfig, SyntheticLaw
 
 
 class Truth(NamedTuple):
@@ -52,6 +53,7 @@ class Truth(NamedTuple):
 
     partner: Floats  # [Q]: p(dst | src, history), 0 where src cannot be the next source
     pair: Floats  # [Q]: p(src, dst | history)
+    source: Floats  # [Q]: p(src | history)
 
 
 class PairQueries(NamedTuple):
@@ -63,7 +65,7 @@ class PairQueries(NamedTuple):
 
 
 def true_probability(
-    config: SynthConfig, events: Events, row: Any = None, src: Any = None, dst: Any = None
+    config: SyntheticLaw, events: Events, row: Any = None, src: Any = None, dst: Any = None
 ) -> Truth:
     """The probability that event `row` of the stream is the pair (`src`, `dst`), given its history.
 
@@ -74,6 +76,7 @@ def true_probability(
     against negatives that draw both ends uniformly, `pair` is.
 
     >>> from dsrd.synthetic.drawing import synth
+    >>> from dsrd.synthetic.settings import SynthConfig
     >>> config = SynthConfig(events=1000)
     >>> events = synth(config).events
     >>> true_probability(config, events).pair.shape
@@ -83,9 +86,8 @@ def true_probability(
     >>> round(float(truth.partner.sum()), 9)
     1.0
     """
-    law = law_of(config)
     sources, targets, time, _ = events.numpy()
-    _check_stream(config, law, sources, targets, time)
+    _check_stream(config, sources, targets, time)
     rows = np.arange(len(events)) if row is None else np.asarray(row, dtype=np.int64)  # [Q]
     _check_rows(rows, len(events))
     queries = PairQueries(
@@ -98,18 +100,26 @@ def true_probability(
             f"oracle: row, src, dst have shapes {queries.row.shape}, {queries.src.shape}, {queries.dst.shape}; "
             "give one entry per query in each"
         )
-    truth = Truth(np.empty(len(rows)), np.empty(len(rows)))
+    order = np.argsort(rows, kind="stable")
+    truth = Truth(*(np.empty(len(rows)) for _ in Truth._fields))
+    if isinstance(config, MemoryConfig):
+        _answer_in_memory(config, sources, targets, queries, order, truth)
+        return truth
+    law = law_of(config)
     stream = Stream(sources, targets, time, starts_burst=np.empty(len(events), dtype=np.int8))
-    _answer(law, new_world(law), stream, queries, np.argsort(rows, kind="stable"), truth)
+    _answer(law, new_world(law), stream, queries, order, truth)
     return truth
 
 
-def _check_stream(config: SynthConfig, law: Law, src: Ints, dst: Ints, time: Floats) -> None:
+def _check_stream(config: SyntheticLaw, src: Ints, dst: Ints, time: Floats) -> None:
     """Draw the beginning again: an oracle with another config would be wrong, and nothing would show it."""
     remedy = "pass the config the events were drawn with, and the events from the first on"
-    if len(src) > law.events:
-        raise DsrdError(f"oracle: {len(src)} events, but the config draws {law.events}; {remedy}")
-    expected_src, expected_dst, _ = draw_pairs(law, time[:1000])
+    if len(src) > config.events:
+        raise DsrdError(f"oracle: {len(src)} events, but the config draws {config.events}; {remedy}")
+    if isinstance(config, MemoryConfig):
+        expected_src, expected_dst = draw_memory_pairs(config, len(src[:1000]))
+    else:
+        expected_src, expected_dst, _ = draw_pairs(law_of(config), time[:1000])
     differs = (src[:1000] != expected_src) | (dst[:1000] != expected_dst)
     if differs.any():
         raise DsrdError(f"oracle: event {differs.argmax()} is not what seed {config.seed} draws; {remedy}")
@@ -119,6 +129,15 @@ def _check_rows(row: Ints, events: int) -> None:
     outside = (row < 0) | (row >= events)
     if outside.any():
         raise DsrdError(f"oracle: row is {row[outside.argmax()]}; rows go from 0 to {events - 1}")
+
+
+def _answer_in_memory(
+    config: MemoryConfig, src: Ints, dst: Ints, queries: PairQueries, order: Ints, truth: Truth
+) -> None:
+    law, partner, source = law_of_memory(config), truth.partner[order], truth.source[order]
+    answers = MemoryAnswers(queries.row[order], queries.src[order], queries.dst[order], partner, source)
+    answer_memory(law, no_past(law, len(src)), src, dst, answers)
+    truth.partner[order], truth.source[order], truth.pair[order] = partner, source, partner * source
 
 
 @compiled
@@ -134,7 +153,7 @@ def _answer(law: Law, world: World, stream: Stream, queries: PairQueries, order:
                 catch_up(law, world, stream, row)
             row += 1
         source_chance, pair_chance = _pair_chance(law, world, row - 1, queries.src[query], queries.dst[query])
-        truth.pair[query] = pair_chance
+        truth.pair[query], truth.source[query] = pair_chance, source_chance
         truth.partner[query] = pair_chance / source_chance if source_chance > 0 else 0.0
 
 

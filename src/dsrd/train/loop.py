@@ -6,11 +6,12 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from dsrd.config import RunConfig
+from dsrd.config import RunConfig, TrainConfig
 from dsrd.errors import DsrdError
 from dsrd.events import Events
 from dsrd.history.past import Past
@@ -67,15 +68,24 @@ def train_epoch(
     return sum(losses) / max(len(losses), 1)
 
 
+def adam(model: TemporalModel, config: TrainConfig) -> torch.optim.Optimizer | None:
+    """The optimiser of a model, with a learning rate of its own for learned decays; None without weights."""
+    weights = [p for p in model.parameters() if p.requires_grad]
+    if not weights:
+        return None
+    fast = {id(p) for p in model.decay_parameters()} if config.decay_lr else set()
+    groups: list[dict[str, Any]] = [{"params": [p for p in weights if id(p) not in fast]}]
+    if fast:
+        groups.append({"params": [p for p in weights if id(p) in fast], "lr": config.decay_lr, "weight_decay": 0.0})
+    return torch.optim.Adam(groups, lr=config.lr, weight_decay=config.weight_decay)
+
+
 class Learner:
     """A model with its optimiser, its averaged weights and its negatives; trains one epoch per call."""
 
     def __init__(self, run: RunConfig, model: TemporalModel, events: Events, past: Past) -> None:
         self.run, self.model, self.events, self.past = run, model, events, past
-        weights = [p for p in model.parameters() if p.requires_grad]
-        self.optimizer = (
-            torch.optim.Adam(weights, lr=run.train.lr, weight_decay=run.train.weight_decay) if weights else None
-        )
+        self.optimizer = adam(model, run.train)
         self.average = MovingAverage(model, run.train.average)
         self.negatives = TrainingNegatives(events, run.seed)
 

@@ -74,7 +74,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dsrd.events import Events, Query
@@ -114,6 +116,7 @@ class DSRD(TemporalModel):
         cost="k links, a state read of each, 2 layers",
         recipe={
             "lr": 1e-3,
+            "decay_lr": 1e-2,
             "average": 0.99,
             "epochs": 30,
             "patience": 10,
@@ -138,48 +141,60 @@ class DSRD(TemporalModel):
         self.heads = self.body.heads
         self.any_clock = self.body.any_clock
         self.partner = _head(self.body.width, config)
-        self.activity = _head(self.body.width, config) if "pair" in self.heads else None
+        self.source = _head(self.body.source_width, config) if "pair" in self.heads else None
+        self.pools: Tensor  # [2]: the sources and the targets of the training events
+        self.register_buffer("pools", torch.ones(2, dtype=torch.int64))
 
     @property
     def state_from_events(self) -> bool:
         return bool(self.config.state == "walks")
 
+    @property
+    def num_sources(self) -> int:
+        """Sources of the training events."""
+        return int(self.pools[0])
+
+    @property
+    def num_targets(self) -> int:
+        """Targets of the training events."""
+        return int(self.pools[1])
+
     def calibrate(self, train: Events) -> None:
+        self.pools = torch.tensor([len(torch.unique(train.src)), len(torch.unique(train.dst))])
         self.body.calibrate(train)
 
     def score(self, query: Query, past: Past, head: str = "") -> Tensor:
-        features = self.body.represent(query, past, self.state)
-        return self._logits(features)[1] if head == "pair" else self._partner(features)
+        partner: Tensor = self.partner(self.body.represent(query, past, self.state)).squeeze(-1)
+        return partner + self.activity(query, past) if head == "pair" else partner  # [Q]
+
+    def activity(self, query: Query, past: Past) -> Tensor:
+        if self.source is None:
+            return super().activity(query, past)
+        activity: Tensor = self.source(self.body.sources(query, past, self.state)).squeeze(-1)
+        return activity  # [Q]
 
     def loss(self, batch: Events, negatives: TrainingNegatives, past: Past) -> Tensor:
-        """Partner head: events against random targets. Pair head: also against pairs that met before."""
-        if self.activity is None:
+        """Partner: events against random targets and earlier partners. Activity: their sources against others.
+
+        Both are told from noise of a known law, which is added to the logits of the classifier (`noise`).
+        """
+        if self.source is None:
             return super().loss(batch, negatives, past)
-        earlier, random = negatives.earlier(batch, len(batch) // 2), negatives.sample(batch)
-        query = Query.cat(batch.query(), random, earlier).to(self.device)
-        partner, pair = self._logits(self.body.represent(query, past, self.state))
-        true, drawn = len(batch), 2 * len(batch)
-        weight = torch.ones_like(pair)  # [Q]
-        weight[true:drawn] = self.config.pair_random
-        share = weight / weight.sum()
-        unmet = past.degree(random.dst, random.time) == 0  # [B]
-        # not normalised again: the loss of a batch must stay the sum of the losses of its chunks
-        share[true:drawn][unmet] *= self.config.pair_unmet
-        return link_loss(partner[:drawn], true) + link_loss(pair, true, share)
-
-    def _partner(self, features: Tensor) -> Tensor:
-        partner: Tensor = self.partner(features).squeeze(-1)
-        return partner  # [Q]
-
-    def _logits(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        partner = self._partner(features)
-        if self.activity is None:
-            return partner, partner
-        # detached: the loss of the pair head must not change the partner head
-        return partner, partner.detach() + self.activity(features).squeeze(-1)
+        noise, start = negatives.noise, negatives.noise.start(batch)
+        pairs = Query.cat(batch.query(), negatives.sample(batch), negatives.met(batch))
+        sources = Query.cat(batch.query(), negatives.sources(batch))
+        target_noise = noise.target_intensity(pairs.src.numpy(), pairs.dst.numpy(), start)
+        source_noise = noise.source_intensity(sources.src.numpy(), start)
+        pairs, sources = pairs.to(self.device), sources.to(self.device)
+        partner = self.score(pairs, past, "partner") - _log(target_noise, self.device)
+        activity = self.activity(sources, past) - _log(source_noise, self.device)
+        return link_loss(partner, len(batch)) + link_loss(activity, len(batch))
 
     def embed(self, node: Tensor, time: Tensor, past: Past) -> Tensor:
         return self.body.embed(node, time, past, self.state)
+
+    def decay_parameters(self) -> list[nn.Parameter]:
+        return [weight for name, weight in self.named_parameters() if name.rpartition(".")[2].startswith("raw_")]
 
     def learned(self) -> dict[str, Any]:
         return self.body.learned()
@@ -191,3 +206,7 @@ class DSRD(TemporalModel):
 def _head(width: int, config: DSRDConfig) -> nn.Sequential:
     hidden = 2 * config.dim
     return nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Dropout(config.dropout), nn.Linear(hidden, 1))
+
+
+def _log(intensity: NDArray[np.float64], device: torch.device) -> Tensor:
+    return torch.from_numpy(np.log(intensity)).float().to(device)

@@ -25,6 +25,12 @@ class Body(nn.Module, ABC):
     def calibrate(self, train: Events) -> None:
         """Measure constants of the training stream, once before training."""
 
+    source_width: int = 0  # of the output of `sources`, if the body has that
+
+    def sources(self, query: Query, past: Past, state: State) -> Tensor:
+        """The input of the activity head: what is known about each source alone.  # [Q, source_width]"""
+        raise NotImplementedError
+
     @abstractmethod
     def represent(self, query: Query, past: Past, state: State) -> Tensor:
         """The heads' input for each pair.  # [Q, width]"""

@@ -29,12 +29,10 @@ class DSRDConfig:
     neighbors: Positive = 20  # events in a node's window
     code_dim: Positive = 128  # signs in a node's code; more make the walk counts less noisy (walks)
     precision: Literal["float32", "bfloat16"] = "float32"  # of stored walks; bfloat16 halves the memory (walks)
-    scales: tuple[float, ...] = (1e-4, 1e-2, 1.0)  # of walks, as shares of the training events (walks)
-    count_scales: tuple[float, ...] = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # of exact counts, likewise (walks)
+    scales: tuple[float, ...] = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # grid of walks, shares of the events (walks)
+    count_scales: tuple[float, ...] = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # of exact counts, likewise (walks)
     time_dim: int = 32  # features of an age; in walks half cosines, half soft steps
     dropout: Chance = 0.1
-    pair_random: float = 0.25  # weight of random negatives in the pair head's loss; met pairs have 1 (walks)
-    pair_unmet: float = 0.25  # factor on that weight for targets that have not met anybody yet (walks)
     stretch: float = 1.0  # in training, each batch's ages are multiplied by exp(stretch * normal) (walks)
     ablate: Ablation = "none"  # leave one part out
 
@@ -49,3 +47,6 @@ class DSRDConfig:
             if not values or not all(0 < value < math.inf for value in values):
                 text = ",".join(map(str, values))
                 raise DsrdError(f"model.{name}={text}: give one number above 0 or more")
+            if sorted(set(values)) != list(values):
+                text = ",".join(map(str, values))
+                raise DsrdError(f"model.{name}={text}: give each number once, in ascending order")

@@ -24,7 +24,8 @@ from dsrd.models.dsrd.content import Content
 from dsrd.models.dsrd.overlay import Queries, queries_of, unobserved
 from dsrd.models.dsrd.retention import Block, Body, Decays, cosine, signed_log, six_digits
 from dsrd.models.dsrd.settings import DSRDConfig
-from dsrd.models.dsrd.walk_queries import Pending, Reading, View
+from dsrd.models.dsrd.kernels import Kernels, read_at
+from dsrd.models.dsrd.walk_queries import COUNTS, MEETINGS, PRODUCTS, Latest, Pending, Reading, View
 from dsrd.models.dsrd.walk_state import (
     ACT_KINDS,
     Arrivals,
@@ -40,6 +41,8 @@ from dsrd.nn.time import TICKS, span
 from dsrd.state import State
 
 PAIR_FIELDS = ("key", "met", "count", "met_last", "size")  # of the state, in the order of `PairRows`
+FOLLOW_FIELDS = tuple(f"follow_{name}" for name in PAIR_FIELDS)
+LATEST = 4  # latest events of a node that its activity is read from
 FIRST_SLOTS = 1024  # of an empty table of pairs
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -84,6 +87,7 @@ class WalkLayer(nn.Module):
 
     def __init__(self, config: DSRDConfig, depth: int, pair_dim: int) -> None:
         super().__init__()
+        self.kernels = Kernels(config)
         dim, self.heads, self.ablate = config.dim, config.heads, config.ablate
         self.query = nn.Linear(dim, self.heads * dim)
         self.value = nn.Parameter(torch.randn(self.heads, dim, dim // self.heads) / math.sqrt(dim))
@@ -127,22 +131,24 @@ class Walks(Body):
     def __init__(self, config: DSRDConfig, graph: GraphSpec, state: State) -> None:
         super().__init__()
         self.config, self.whole_moments = config, graph.whole_moments
-        rates, fine, dim = len(config.scales), len(config.count_scales), config.dim
+        rates, dim, heads = len(config.scales), config.dim, config.heads
         self.content = Content(graph.edge_dim, rates, graph.whole_moments, state) if graph.edge_dim else None
-        pair_dim, node_dim = walk_queries.pair_width(rates, fine), walk_queries.node_width(rates, fine)
+        pair_dim = walk_queries.pair_width(heads, heads)
+        node_dim = walk_queries.node_width(heads, heads) * max(config.layers, 1)
         node_dim += 0 if self.content is None else self.content.width
-        self.width = 2 * dim + pair_dim + 2 * node_dim
+        self.width = 2 * dim + max(config.layers, 1) * pair_dim + 2 * node_dim
         self.age = AgeFeatures(config.time_dim)
         token_dim = config.time_dim + pair_dim + WINDOW + graph.edge_dim
         self.token = nn.Linear(token_dim, dim)
         self.start = nn.Linear(config.time_dim + 2 + node_dim + graph.node_dim, dim)
         self.layers = nn.ModuleList(WalkLayer(config, depth + 1, pair_dim) for depth in range(config.layers))
+        self.source_width = node_dim + graph.node_dim + 3 * LATEST
         self.rate: Tensor  # [rates]: decay of walks, per event of the stream
         self.register_buffer("rate", torch.ones(rates, dtype=torch.float64))
         self.tick: Tensor  # unit of the ages in windows
         self.register_buffer("tick", torch.ones(()))
         self.fine: Tensor  # [fine]: decay of exact counts, per event of the stream
-        self.register_buffer("fine", torch.ones(fine, dtype=torch.float64))
+        self.register_buffer("fine", torch.ones(len(config.count_scales), dtype=torch.float64))
         _declare(state, config)
 
     def calibrate(self, train: Events) -> None:
@@ -156,10 +162,9 @@ class Walks(Body):
 
     def learned(self) -> dict[str, Any]:
         """Decays per layer and head, and the number of events after which the state has decayed to 1 / e."""
-        return super().learned() | {
-            "walks_fade_in_events": six_digits(1 / self.rate),
-            "counts_fade_in_events": six_digits(1 / self.fine),
-        }
+        log_scales = torch.tensor(self.config.count_scales).log()
+        constant = [layer.kernels.log_scale(log_scales).exp() / self.fine[-1] for layer in self.layers]
+        return super().learned() | {"retention": {"time_constant_in_events": [six_digits(c) for c in constant]}}
 
     def embed(self, node: Tensor, time: Tensor, past: Past, state: State) -> Tensor:
         """h with the NULL node as partner, the node's activity, and the directions of its walks.
@@ -181,30 +186,81 @@ class Walks(Body):
     def _endpoints(self, query: Query, past: Past, state: State) -> tuple[Tensor, Tensor, Tensor]:
         """h of both endpoints, s, and the endpoints' activity.  # [2, Q, dim], [Q, pair], [2, Q, node]"""
         reading = self.read(query, past, state)
-        x = torch.log1p(reading.age * self._age_factor() / self.tick)  # [2, Q, k]
+        x = self._ages(reading.age)  # [2, Q, k]
         mask = (reading.event > 0).float()
-        counts = torch.log1p(reading.tokens.clamp(min=0))  # [2, Q, k, pair + WINDOW]
-        pair, node = torch.log1p(reading.pair.clamp(min=0)), torch.log1p(reading.node.clamp(min=0))
+        compared = torch.log1p(reading.tokens[..., -WINDOW:])  # [2, Q, k, WINDOW]
+        grid, pair_grid, node_grid = (
+            part.clamp(min=0) for part in (reading.tokens[..., :-WINDOW], reading.pair, reading.node)
+        )
+        if self.config.ablate == "no_state":
+            grid, pair_grid, node_grid = (torch.zeros_like(part) for part in (grid, pair_grid, node_grid))
+        mixes = self._mixes()
+        z, s = self._at(grid, mixes[0]), [self._at(pair_grid, mix) for mix in mixes]
+        node = self._nodes(node_grid, mixes, query, past, state)
+        tokens = self._tokens(reading, x, (z, compared), past)
+        window = Window(*(part.flatten(0, 1) for part in (tokens, z, x, mask)))  # [2Q, k, ...]
+        h = self._start(query, x, mask, node, past).flatten(0, 1)  # [2Q, dim]
+        for layer, s_at in zip(self.layers, s, strict=True):
+            h = layer(h, window, s_at.repeat(2, 1))
+        return h.view(2, len(query), -1), torch.cat(s, dim=-1), node
+
+    def _mixes(self) -> list[tuple[Tensor, Tensor]]:
+        """Per layer, the weights of the grid's rates in the heads' kernels: of walks, of counts."""
+        walks, counts = (torch.tensor(scales).log() for scales in (self.config.scales, self.config.count_scales))
+        range_ = counts if len(counts) > 1 else walks
+        return [(layer.kernels.weights(walks, range_), layer.kernels.weights(counts, range_)) for layer in self.layers]
+
+    def _at(self, grid: Tensor, mix: tuple[Tensor, Tensor]) -> Tensor:
+        """State reads at the learned rates, log(1 + .).  # [..., grid] -> [..., pair]"""
+        walks, counts = PRODUCTS * len(self.rate), COUNTS * len(self.fine)
+        parts = grid.split([walks, counts, MEETINGS], dim=-1)
+        return torch.log1p(torch.cat([read_at(parts[0], mix[0]), read_at(parts[1], mix[1]), parts[2]], dim=-1))
+
+    def _nodes(
+        self, grid: Tensor, mixes: list[tuple[Tensor, Tensor]], query: Query, past: Past, state: State
+    ) -> Tensor:
+        """What the state says about the endpoints alone.  # [2, Q, grid] -> [2, Q, node]"""
+        parts = [torch.log1p(self._node_at(grid, mix)) for mix in mixes]
         if self.content is not None:
             compared = self.content.read(query, past, state, self._decay().rate)
-            node = torch.cat([node, signed_log(compared)], dim=-1)
+            parts.append(signed_log(compared[: len(grid)]))
+            if self.config.ablate == "no_state":
+                parts[-1] = torch.zeros_like(parts[-1])
+        return torch.cat(parts, dim=-1)
+
+    def _node_at(self, grid: Tensor, mix: tuple[Tensor, Tensor]) -> Tensor:
+        lengths, acts = grid.split([2 * len(self.rate), ACT_KINDS * len(self.fine)], dim=-1)
+        return torch.cat([read_at(lengths, mix[0]), read_at(acts, mix[1])], dim=-1)
+
+    def sources(self, query: Query, past: Past, state: State) -> Tensor:
+        """What is known about the source of each query alone, for p(source | t).  # [Q, source_width]"""
+        count, widths = len(query), (len(self.rate), len(self.fine))
+        out = Latest[NDArray[Any]](
+            np.zeros((count, walk_queries.node_width(*widths)), np.float32),
+            *(np.zeros((count, LATEST), np.float32) for _ in range(3)),
+        )
+        queries = queries_of(query)
+        walk_queries.read_sources(*self._view(queries, past, state), past.index, queries, out)
+        latest = Latest(*(as_tensor(array).to(query.src.device) for array in out))
+        grid = latest.node.clamp(min=0).unsqueeze(0)
         if self.config.ablate == "no_state":
-            pair, node = torch.zeros_like(pair), torch.zeros_like(node)
-            counts = torch.cat([torch.zeros_like(counts[..., :-WINDOW]), counts[..., -WINDOW:]], dim=-1)
-        parts = (self._tokens(reading, x, counts, past), counts[..., :-WINDOW], x, mask)
-        window = Window(*(part.flatten(0, 1) for part in parts))  # [2Q, k, ...]
-        h, s = self._start(query, x, mask, node, past).flatten(0, 1), pair.repeat(2, 1)  # [2Q, dim], [2Q, pair]
-        for layer in self.layers:
-            h = layer(h, window, s)
-        return h.view(2, len(query), -1), pair, node
+            grid = torch.zeros_like(grid)
+        node = self._nodes(grid, self._mixes(), query, past, state)[0]
+        x = self._ages(latest.age) * latest.exists
+        return torch.cat([node, signed_log(past.node_x(query.src)), x, latest.exists, latest.outgoing], dim=-1)
+
+    def _ages(self, age: Tensor) -> Tensor:
+        if self.config.ablate == "no_temporal_decay":
+            return torch.zeros_like(age)
+        return torch.log1p(age * self._age_factor() / self.tick)
 
     def _age_factor(self) -> float:
         """Factor on ages. Random in training, so that the model also works when a stream changes its pace."""
         return math.exp(self.config.stretch * torch.randn(()).item()) if self.training else 1.0
 
-    def _tokens(self, reading: Reading[Tensor], x: Tensor, counts: Tensor, past: Past) -> Tensor:
+    def _tokens(self, reading: Reading[Tensor], x: Tensor, counts: tuple[Tensor, Tensor], past: Past) -> Tensor:
         edge_x = signed_log(past.edge_x(reading.event))
-        return gelu(linear_of_parts(self.token, *self.age(x), counts, edge_x))
+        return gelu(linear_of_parts(self.token, *self.age(x), *counts, edge_x))
 
     def _start(self, query: Query, x: Tensor, mask: Tensor, node: Tensor, past: Past) -> Tensor:
         """h before the first layer.  # [2, Q, dim]"""
@@ -246,11 +302,13 @@ class Walks(Body):
     def observe(self, events: Events, past: Past, state: State) -> None:
         state.rows_for(torch.cat([events.src, events.dst]))
         walks = _arrays(state)
-        walks = walks._replace(pairs=with_room(walks.pairs, len(events)))
+        walks = walks._replace(
+            pairs=with_room(walks.pairs, len(events)), follows=with_room(walks.follows, 2 * len(events))
+        )
         src, dst, time = (column.cpu().numpy() for column in (events.src, events.dst, events.time))
         walk_state.observe(walks, Arrivals(src, dst, time, src_row=src, dst_row=dst), self._decay())
-        columns: tuple[NDArray[Any], ...] = walks.pairs
-        for name, array in zip(PAIR_FIELDS, columns, strict=True):  # `with_room` may have made larger ones
+        columns: tuple[NDArray[Any], ...] = walks.pairs + walks.follows
+        for name, array in zip(PAIR_FIELDS + FOLLOW_FIELDS, columns, strict=True):  # `with_room` may enlarge them
             state[name] = as_tensor(array)
         if self.content is not None:
             self.content.observe(events, past, state, self._decay().rate)
@@ -276,6 +334,7 @@ def _arrays(state: State) -> WalkState:
     return WalkState(
         NodeRows(*(_array(state[name]) for name in NodeRows._fields)),
         PairRows(*(_array(state[name]) for name in PAIR_FIELDS)),
+        PairRows(*(_array(state[name]) for name in FOLLOW_FIELDS)),
         _array(state["clock"]),
     )
 
@@ -293,8 +352,10 @@ def _declare(state: State, config: DSRDConfig) -> None:
         declare(name, partial(_rows, (rates, config.code_dim), precision), per_node=True)
     declare("acts", partial(_rows, (ACT_KINDS, fine), torch.float32), per_node=True)
     declare("last", partial(_rows, (), torch.float64), per_node=True)
-    for name, column in zip(PAIR_FIELDS, PairRows._fields, strict=True):
-        declare(name, partial(_empty_column, column, fine))
+    declare("previous", partial(_rows, (), torch.int64), per_node=True)
+    for names in (PAIR_FIELDS, FOLLOW_FIELDS):
+        for name, column in zip(names, PairRows._fields, strict=True):
+            declare(name, partial(_empty_column, column, fine))
     declare("clock", lambda _: torch.tensor([0.0, 0.0, -math.inf], dtype=torch.float64))
 
 

@@ -21,6 +21,8 @@ from dsrd.models.dsrd.clock import advance_clock, read_clock
 from dsrd.models.dsrd.overlay import CopiedNodes, Queries, Unobserved, copied_row, copied_rows, read_only
 from dsrd.models.dsrd.walk_state import (
     ACT_KINDS,
+    RECEIVED,
+    SENT,
     Arrivals,
     Decay,
     Meeting,
@@ -38,6 +40,8 @@ from dsrd.models.dsrd.walk_state import (
 )
 from dsrd.models.dsrd.windows import WINDOW, Windows, compare, empty_windows, fill_window
 
+MEETINGS = 2  # exact counts without decay: first node to second, second to first
+COUNTS = 4  # exact decayed counts: the same two, second right after first, events of the first node
 PRODUCTS = 6  # of {r, S1, S2} of one node with those of another, without the three that are counted exactly
 
 T = TypeVar("T")
@@ -82,8 +86,8 @@ class Endpoint(NamedTuple):
 
 
 def pair_width(rates: int, fine: int) -> int:
-    """Numbers that `read` gives for a pair: products per rate, then exact meetings in both directions."""
-    return PRODUCTS * rates + 2 * (fine + 1)
+    """Numbers that `read` gives for a pair: products per rate, exact counts per finer rate, counts without decay."""
+    return PRODUCTS * rates + COUNTS * fine + MEETINGS
 
 
 def node_width(rates: int, fine: int) -> int:
@@ -95,7 +99,8 @@ def view_of(state: WalkState, unobserved: Unobserved, decay: Decay, whole_moment
     """The state with an overlay on top that holds no events yet, and the events to add to it."""
     nodes = NodeRows(*(copied_rows(array, unobserved.node) for array in state.nodes))
     slots = power_of_two(4 * len(unobserved.events.src))
-    overlay = WalkState(nodes, empty_table(slots, len(decay.fine)), state.clock.copy())
+    pairs, follows = empty_table(slots, len(decay.fine)), empty_table(2 * slots, len(decay.fine))
+    overlay = WalkState(nodes, pairs, follows, state.clock.copy())
     view = View(read_only(state), read_only(overlay), unobserved.copied, decay, whole_moments)
     return view, Pending(unobserved.events, overlay)
 
@@ -114,6 +119,17 @@ def copied_pair(overlay: PairRows, state: PairRows, src: int, dst: int) -> int:
 
 
 @inlined
+def copied_follow(view: View, pending: Pending, e: int) -> tuple[int, int]:
+    """Slots in the overlay of what event e makes follow what (see `Meeting.follow`); -1 at a node's first event."""
+    events, previous = pending.events, pending.overlay.nodes.previous
+    src, dst, known, new = events.src[e], events.dst[e], view.state.follows, pending.overlay.follows
+    after_src, after_dst = previous[events.src_row[e]], previous[events.dst_row[e]]
+    follow_src = copied_pair(new, known, after_src, dst) if after_src != NULL else -1
+    follow_dst = copied_pair(new, known, after_dst, src) if after_dst != NULL and src != dst else -1
+    return follow_src, follow_dst
+
+
+@inlined
 def add_pending(view: View, pending: Pending, added: int, until: float, codes: Singles) -> int:
     """Add the events strictly before `until` to the overlay, the first `added` being in it; how many then are."""
     events, known, new = pending.events, view.state.pairs, pending.overlay.pairs
@@ -123,10 +139,11 @@ def add_pending(view: View, pending: Pending, added: int, until: float, codes: S
         strangers = not in_table(known, src, dst) and not in_table(known, dst, src)
         strangers = strangers and not in_table(new, src, dst) and not in_table(new, dst, src)
         slot = copied_pair(new, known, src, dst)
+        src_row, dst_row, follow = events.src_row[added], events.dst_row[added], copied_follow(view, pending, added)
         write_code(src, codes[0])
         write_code(dst, codes[1])
-        event = Meeting(events.src_row[added], events.dst_row[added], slot, now, strangers)
-        add(pending.overlay, event, view.decay, codes)
+        add(pending.overlay, Meeting(src_row, dst_row, slot, follow, now, strangers), view.decay, codes)
+        pending.overlay.nodes.previous[src_row], pending.overlay.nodes.previous[dst_row] = dst, src
         added += 1
     return added
 
@@ -188,39 +205,54 @@ def read_walks(nodes: NodeRows, row: int, other: Endpoint, now: float, rate: Flo
 
 
 @inlined
-def write_meetings(pairs: PairRows, slot: int, now: float, fine: Floats, out: Singles) -> None:
+def write_counts(pairs: PairRows, slot: int, now: float, fine: Floats, out: Singles) -> np.float32:
+    """Decayed counts of the pair in this slot, to every `COUNTS`-th entry; returns the count without decay."""
     for r in range(len(fine)):
-        out[r] = pairs.met[slot, r] * np.float32(np.exp(-fine[r] * (now - pairs.met_last[slot])))
-    out[len(fine)] = pairs.meetings[slot]
+        out[COUNTS * r] = pairs.met[slot, r] * np.float32(np.exp(-fine[r] * (now - pairs.met_last[slot])))
+    return pairs.meetings[slot]
 
 
 @inlined
-def read_meetings(view: View, src: int, dst: int, now: float, out: Singles) -> None:
-    """Exact decayed counts of src -> dst, then the count without decay.  # [fine + 1]"""
-    new, known = view.overlay.pairs, view.state.pairs
-    new_slot = slot_of(new.key, src, dst)
+def read_counts(
+    new: PairRows, known: PairRows, nodes: tuple[int, int], now: float, fine: Floats, out: Singles
+) -> np.float32:
+    """`write_counts` of a pair from the overlay if it is there, else from the state.  # [COUNTS * (fine - 1) + 1]"""
+    new_slot = slot_of(new.key, nodes[0], nodes[1])
     if new.key[new_slot] != EMPTY:
-        write_meetings(new, new_slot, now, view.decay.fine, out)
-        return
-    slot = slot_of(known.key, src, dst)
+        return write_counts(new, new_slot, now, fine, out)
+    slot = slot_of(known.key, nodes[0], nodes[1])
     if known.key[slot] != EMPTY:
-        write_meetings(known, slot, now, view.decay.fine, out)
-    else:
-        out[:] = 0
+        return write_counts(known, slot, now, fine, out)
+    for r in range(len(fine)):
+        out[COUNTS * r] = 0
+    return np.float32(0)
+
+
+@inlined
+def read_events(nodes: NodeRows, row: int, now: float, fine: Floats, out: Singles) -> None:
+    """Decayed counts of a node's events, sent and received, to every `COUNTS`-th entry."""
+    for r in range(len(fine)):
+        kept = np.float32(np.exp(-fine[r] * (now - nodes.last[row])))
+        out[COUNTS * r] = (nodes.acts[row, SENT, r] + nodes.acts[row, RECEIVED, r]) * kept
 
 
 @inlined
 def read_pair(view: View, node: int, other_node: int, other: Endpoint, now: float, out: Singles) -> None:
-    """Products of the two nodes' walks, then their meetings in both directions.  # [pair_width]"""
+    """Products of the two nodes' walks, then exact counts (see `COUNTS`), then `MEETINGS`.  # [pair_width]"""
     write_code(node, other.first_code)
-    row = copied_row(view.copied, node)
+    row, fine, new, known = copied_row(view.copied, node), view.decay.fine, view.overlay, view.state
+    at = PRODUCTS * len(view.decay.rate)
+    end = at + COUNTS * len(fine)
     if row >= 0:
-        read_walks(view.overlay.nodes, row, other, now, view.decay.rate, out)
+        read_walks(new.nodes, row, other, now, view.decay.rate, out)
+        read_events(new.nodes, row, now, fine, out[at + 3 :])
     else:
-        read_walks(view.state.nodes, state_row(view.state.nodes, node), other, now, view.decay.rate, out)
-    at, width = PRODUCTS * len(view.decay.rate), len(view.decay.fine) + 1
-    read_meetings(view, node, other_node, now, out[at : at + width])
-    read_meetings(view, other_node, node, now, out[at + width : at + 2 * width])
+        known_row = state_row(known.nodes, node)
+        read_walks(known.nodes, known_row, other, now, view.decay.rate, out)
+        read_events(known.nodes, known_row, now, fine, out[at + 3 :])
+    out[end] = read_counts(new.pairs, known.pairs, (node, other_node), now, fine, out[at:])
+    out[end + 1] = read_counts(new.pairs, known.pairs, (other_node, node), now, fine, out[at + 1 :])
+    read_counts(new.follows, known.follows, (node, other_node), now, fine, out[at + 2 :])
 
 
 @inlined
@@ -303,6 +335,33 @@ def read(view: View, pending: Pending, index: Index, queries: Queries, out: Read
         for side in range(2):
             fill_window(index, queries.ends[side, q], queries.time[q], side, windows)
         answer(view, queries, q, windows, other, out)
+
+
+class Latest(NamedTuple, Generic[T]):
+    """What state and history say about single nodes."""
+
+    node: T  # [Q, node_width]
+    age: T  # [Q, n] of the node's latest events, newest first
+    exists: T  # [Q, n]: 0 where a node has fewer events
+    outgoing: T  # [Q, n]: 1 where the node was the source
+
+
+@compiled
+def read_sources(view: View, pending: Pending, index: Index, queries: Queries, out: Latest[NDArray[Any]]) -> None:
+    """What is known about the first node of each pair, in the order of their times."""
+    rates, width, added = len(view.decay.rate), view.state.nodes.step1.shape[2], 0
+    windows, vectors = empty_windows(out.age.shape[1]), np.empty((6, width), np.float32)
+    walks, kept = np.empty((2, rates, width), np.float32), np.empty(rates, np.float32)
+    room = Endpoint(vectors[0], walks[0], walks[1], kept, vectors[1], vectors[2:4])
+    for q in queries.order:
+        time, node = queries.time[q], queries.ends[0, q]
+        added = add_pending(view, pending, added, time, vectors[4:])
+        load(view, node, read_clock(view.overlay.clock, time, view.whole_moments), room, out.node[q])
+        fill_window(index, node, time, 0, windows)
+        for j in range(windows.size[0]):
+            out.age[q, j] = time - windows.time[0, j]
+            out.exists[q, j] = 1
+            out.outgoing[q, j] = windows.outgoing[0, j]
 
 
 @compiled

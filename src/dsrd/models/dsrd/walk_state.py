@@ -9,7 +9,8 @@ was never seen has one too. For each decay rate a node u keeps
 The product of v's code with S1_u estimates how often u met v. Its product with S2_u estimates how often u met
 nodes that had met v. Both are exact up to the noise of the codes. Meetings of one step are also counted exactly,
 in a hash table of directed pairs. So are the events that each node sent and received, in total and with partners
-it had never met before. Exact counts decay at a finer set of rates.
+it had never met before, and successions: how often v came right after w in the events of some node (`follows`),
+which is what a session, a course or a reply looks like. Exact counts decay at a set of rates of their own.
 
 Ages are readings of `clock`. `walk_queries` reads the state.
 """
@@ -22,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsrd.compiled import compiled, inlined
+from dsrd.events import NULL
 from dsrd.hashing import splitmix64
 from dsrd.history.index import Floats, Ints
 from dsrd.history.pair_table import EMPTY, slot_of
@@ -42,6 +44,7 @@ class NodeRows(NamedTuple):
     step2: Singles | Halves  # [N, rates, width]: S2
     acts: Singles  # [N, ACT_KINDS, fine]: decayed counts of events, by kind
     last: Floats  # [N]: clock reading of the node's last event
+    previous: Ints  # [N]: partner in the node's last event, NULL before the first one
 
 
 class PairRows(NamedTuple):
@@ -56,7 +59,8 @@ class PairRows(NamedTuple):
 
 class WalkState(NamedTuple):
     nodes: NodeRows
-    pairs: PairRows
+    pairs: PairRows  # meetings of source and target
+    follows: PairRows  # (w, v): v came right after w among the partners of some node
     clock: Clock  # [3]
 
 
@@ -83,6 +87,7 @@ class Meeting(NamedTuple):
     src_row: int
     dst_row: int
     slot: int
+    follow: tuple[int, int]  # slots in `follows`: the target after the source's previous partner, and vice versa
     now: float  # clock reading at its time
     strangers: bool  # whether its nodes had never met in either direction
 
@@ -149,10 +154,20 @@ def add(state: WalkState, event: Meeting, decay: Decay, codes: Singles) -> None:
         if event.strangers:
             nodes.acts[event.src_row, SENT_TO_STRANGER, r] += 1
             nodes.acts[event.dst_row, RECEIVED_FROM_STRANGER, r] += 1
-        kept = np.float32(np.exp(-decay.fine[r] * (event.now - pairs.met_last[slot])))
+    count(pairs, slot, event.now, decay.fine)
+    for end in range(2):
+        if event.follow[end] >= 0:
+            count(state.follows, event.follow[end], event.now, decay.fine)
+
+
+@inlined
+def count(pairs: PairRows, slot: int, now: float, fine: Floats) -> None:
+    """Count one event of the pair in this slot."""
+    for r in range(len(fine)):
+        kept = np.float32(np.exp(-fine[r] * (now - pairs.met_last[slot])))
         pairs.met[slot, r] = pairs.met[slot, r] * kept + 1
     pairs.meetings[slot] += 1
-    pairs.met_last[slot] = event.now
+    pairs.met_last[slot] = now
 
 
 @inlined
@@ -181,9 +196,14 @@ def observe(state: WalkState, events: Arrivals, decay: Decay) -> None:
         now = advance_clock(state.clock, events.time[e])
         strangers = not in_table(state.pairs, src, dst) and not in_table(state.pairs, dst, src)
         slot = entered(state.pairs, src, dst)
+        src_row, dst_row = events.src_row[e], events.dst_row[e]
+        after_src, after_dst = state.nodes.previous[src_row], state.nodes.previous[dst_row]
+        follow_src = entered(state.follows, after_src, dst) if after_src != NULL else -1
+        follow_dst = entered(state.follows, after_dst, src) if after_dst != NULL and src != dst else -1
         write_code(src, codes[0])
         write_code(dst, codes[1])
-        add(state, Meeting(events.src_row[e], events.dst_row[e], slot, now, strangers), decay, codes)
+        add(state, Meeting(src_row, dst_row, slot, (follow_src, follow_dst), now, strangers), decay, codes)
+        state.nodes.previous[src_row], state.nodes.previous[dst_row] = dst, src
 
 
 @inlined

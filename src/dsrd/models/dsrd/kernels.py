@@ -1,0 +1,48 @@
+"""Learned retention of the walk state: each head reads the state at a decay rate of its own.
+
+The state is stored at a grid of decay rates. A head's kernel is a mixture of the two exponentials of the grid that
+are next to its learned time constant, so its half-life moves continuously between the ends of the grid and has a
+gradient everywhere. Products and counts are linear in the kernel: the reading of a mixture is the mixture of
+readings.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from dsrd.models.dsrd.settings import DSRDConfig
+
+
+class Kernels(nn.Module):
+    """Time constants, one per head, as places on the grid: 0 is its fastest rate, 1 its slowest."""
+
+    def __init__(self, config: DSRDConfig) -> None:
+        super().__init__()
+        self.fixed = config.ablate == "no_temporal_decay"
+        place = (torch.arange(config.heads) + 0.5) / config.heads
+        self.raw_place = nn.Parameter(torch.logit(place))
+
+    def log_scale(self, log_scales: Tensor) -> Tensor:
+        """The logarithm of each head's time constant, given those of the grid, ascending.  # [G] -> [H]"""
+        return log_scales[0] + torch.sigmoid(self.raw_place) * (log_scales[-1] - log_scales[0])
+
+    def weights(self, log_scales: Tensor, range_: Tensor) -> Tensor:
+        """The weight of each grid rate in each head's kernel; rows sum to 1.  # [G] -> [H, G]
+
+        `range_` are the log scales that places refer to. Without temporal decay only the slowest rate is read.
+        """
+        if self.fixed or len(log_scales) == 1:
+            weight = torch.zeros(len(self.raw_place), len(log_scales))
+            weight[:, -1] = 1
+            return weight
+        wanted = self.log_scale(range_).unsqueeze(1)  # [H, 1]
+        passed = ((wanted - log_scales[:-1]) / log_scales.diff()).clamp(0, 1)  # [H, G - 1]: share of each interval
+        return torch.cat([1 - passed[:, :1], passed[:, :-1] - passed[:, 1:], passed[:, -1:]], dim=1)
+
+
+def read_at(values: Tensor, weight: Tensor) -> Tensor:
+    """Mix the readings of the grid by the kernels.  # [..., G * C], [H, G] -> [..., H * C]"""
+    channels = values.shape[-1] // weight.shape[1]
+    mix = torch.kron(weight.t().contiguous(), torch.eye(channels))  # [G * C, H * C]
+    return values @ mix

@@ -245,7 +245,7 @@ def test_own_csv_file_from_training_to_prediction(calls: Path):
         '"Fay, Jr.",007,2024-05-20T00:00Z\nnobody,Dé,2024-06-01T00:00Z\n'
     )
     rows = list(csv.DictReader(done("predict", "run", "--pairs", "ask.csv").out.splitlines()))
-    assert list(rows[0]) == ["callee", "caller", "when", "probability", "known"]
+    assert list(rows[0]) == ["callee", "caller", "when", "probability", "partner", "surprise", "known"]
     assert [(row["caller"], row["callee"], row["when"]) for row in rows] == [
         ("Ann", "Bob", "2024-05-19T08:00:00Z"),
         ("007", "Fay, Jr.", "2024-05-20T00:00Z"),

@@ -28,6 +28,7 @@ def callers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_partners_of_a_node_by_name(callers: Path):
     rows = list(csv.DictReader(done("predict", callers, "--node", "Çelik", "--top", 3).out.splitlines()))
     assert len(rows) == 3
+    assert list(rows[0]) == ["caller", "callee", "probability", "partner", "rate", "surprise", "known"]
     assert {row["caller"] for row in rows} == {"Çelik"}
     scores = [float(row["probability"]) for row in rows]
     assert scores == sorted(scores, reverse=True)
@@ -54,9 +55,17 @@ def test_predict_reads_its_own_output_and_keeps_columns(callers: Path):
         "ticket,caller,callee,when\n007,Ann,Bob,2024-05-22T08:00:00Z\n8,Bob,Ann,2024-05-23T00:00:00Z\n"
     )
     done("predict", callers, "--pairs", "ask.csv", "--out", "first.csv")
-    done("predict", callers, "--pairs", "first.csv", "--out", "second.csv")
+    again = done("predict", callers, "--pairs", "first.csv", "--out", "second.csv")
+    assert "first.csv: the answers replace its columns probability, partner, rate, surprise, known" in again.err
     assert Path("first.csv").read_text() == Path("second.csv").read_text()
     assert Path("first.csv").read_text().splitlines()[1].startswith("007,Ann,Bob,2024-05-22T08:00:00Z,0.")
+
+
+def test_surprise_of_new_calls_has_two_parts(callers: Path):
+    Path("new.csv").write_text("caller,callee,when,cost,kind\nAnn,Bob,2024-06-22T08:00:00Z,1,0\n")
+    row = done("surprise", callers, "new.csv", "--json").json["events"][0]
+    assert list(row)[5:] == ["surprise", "source_bits", "partner_bits", "percentile", "known"]
+    assert row["surprise"] == pytest.approx(row["source_bits"] + row["partner_bits"], rel=1e-5)
 
 
 def test_partners_with_time_head_and_out(callers: Path):

@@ -23,6 +23,7 @@ from dsrd.models import model_class, names
 from .conftest import COLUMNS, estimator
 
 Opened = Callable[[str], dsrd.LinkPredictor]
+ANSWERS = ["probability", "partner", "rate", "surprise", "known"]
 ASK = {"caller": ["ann", "eve"], "callee": ["bob", "zoe"], "ticket": [7, 8]}
 
 
@@ -140,7 +141,7 @@ def test_frames_are_returned_as_frames_with_their_columns(opened: Opened, kind: 
     result = opened("dsrd").predict(pairs)
     assert type(result) is type(pairs)
     columns = result.column_names if kind is pa.table else list(result.columns)
-    assert columns == ["caller", "callee", "ticket", "probability", "known"]
+    assert columns == ["caller", "callee", "ticket", *ANSWERS]
     values = result["known"].to_pylist() if kind is pa.table else list(result["known"])
     assert values == [True, False]
     assert (pairs.column_names if kind is pa.table else list(pairs.columns)) == ["caller", "callee", "ticket"]
@@ -151,8 +152,8 @@ def test_predict_accepts_its_own_output(opened: Opened):
     first = model.predict(pa.table(ASK))
     Path("answers.csv").write_text(dsrd.Table(first).to_csv())
     again = model.predict("answers.csv")
-    assert again.columns == ["caller", "callee", "ticket", "probability", "known"]
-    assert np.array_equal(again["probability"], first["probability"].to_numpy())
+    assert again.columns == ["caller", "callee", "ticket", *ANSWERS]
+    assert all(np.array_equal(again[name], first[name].to_numpy(zero_copy_only=False)) for name in ANSWERS)
     assert again["ticket"] == ["7", "8"]
 
 
@@ -198,7 +199,7 @@ def test_partners_are_the_best_of_all_targets(opened: Opened, model: str):
     scored = predictor.predict([("ann", other) for other in everybody])
     order = np.argsort(-scored["probability"], kind="stable")
     best = predictor.partners("ann", k=3)
-    assert best.columns == ["caller", "callee", "probability", "known"]
+    assert best.columns == scored.columns
     assert np.allclose(best["probability"], scored["probability"][order[:3]], atol=1e-6)
     assert len(predictor.partners(["ann", "bob"], k=100)) == 2 * len(everybody)
     assert set(predictor.partners(["ann", "zoe"], k=1)["known"]) == {True, False}
@@ -245,8 +246,8 @@ def test_both_readings_and_the_questions_are_in_the_results(opened: Opened):
 
 
 def test_surprise_is_a_probability_in_bits(opened: Opened):
-    """With few targets the sum is exact: the probabilities of all targets add up to one."""
-    model = opened("dsrd")
+    """Without an intensity, and with few targets, the sum is exact: all targets' probabilities add up to one."""
+    model = opened("tgn")
     targets = sorted({row.split(",")[1] for row in Path("calls.csv").read_text().splitlines()[1:]})
     bits = [
         model.surprise(pa.table({"caller": ["ann"], "callee": [each], "date": ["2024-05-22"], "cost": [1.0]}))
@@ -259,6 +260,15 @@ def test_surprise_is_a_probability_in_bits(opened: Opened):
     percentile = np.array([table["percentile"][0].as_py() for table in bits])
     assert ((percentile >= 0) & (percentile <= 100)).all()
     assert (np.diff(percentile[np.argsort(-probability)]) >= 0).all(), "the less likely, the higher"
+
+
+def test_surprise_of_one_event_is_what_predict_says(opened: Opened):
+    model = opened("dsrd")
+    event = pa.table({"caller": ["ann"], "callee": ["bob"], "date": ["2024-05-22"], "cost": [1.0]})
+    bits, answer = dsrd.Table(model.surprise(event)), model.predict([("ann", "bob", "2024-05-22")])
+    assert bits["surprise"] == pytest.approx(answer["surprise"], rel=1e-5)
+    assert 2.0 ** -bits["partner_bits"] == pytest.approx(answer["partner"], rel=1e-5)
+    assert bits["source_bits"] + bits["partner_bits"] == pytest.approx(bits["surprise"], rel=1e-5)
 
 
 def test_surprise_keeps_the_order_of_rows_and_the_run(opened: Opened):

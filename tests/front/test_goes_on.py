@@ -24,8 +24,8 @@ PAIRS = [("ann", "bob"), ("eve", "new5"), ("zoe", "ann")]
 
 
 def answers(model: dsrd.LinkPredictor) -> np.ndarray:
-    partners = model.partners(["ann", "eve"], k=4)
-    return np.concatenate([model.predict(PAIRS)["probability"], partners["probability"]])
+    tables = model.predict(PAIRS), model.partners(["ann", "eve"], k=4)
+    return np.concatenate([table[name] for table in tables for name in ("probability", "partner", "surprise")])
 
 
 def test_a_run_survives_update_move_and_reopening():
@@ -180,7 +180,7 @@ def test_a_run_saved_without_events_asks_for_the_stream(saved: Callable[[str], P
         dsrd.open("bare")
     with pytest.raises(DsrdError, match="was trained on other data"):
         dsrd.open("bare", "day.csv")
-    assert answers(dsrd.open("bare", "calls.csv")).shape == (11,)
+    assert answers(dsrd.open("bare", "calls.csv")).shape == (33,)
 
 
 def test_run_folders_of_earlier_versions_open(saved: Callable[[str], Path]):

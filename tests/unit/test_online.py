@@ -14,6 +14,7 @@ import torch
 from dsrd.cli import vector_files
 from dsrd.config import RunConfig, overridden
 from dsrd.errors import DsrdError
+from dsrd.estimator.answers import answer_pairs, best_partners
 from dsrd.estimator.online import OnlineModel
 from dsrd.evaluate.task import Task
 from dsrd.events import Events, Query
@@ -68,16 +69,22 @@ def test_top_partners_are_all_pairs_sorted(name: str, part: str, task: Task):
     time = float(getattr(task.split, part).time[20])
     query = every_pair(task, 3, time)
     assert (len(query) == len(task.dataset.events.dst.unique())) == (part == "test")
-    scores = model.score(query)
-    expected = sorted(zip(scores.tolist(), query.dst.tolist(), strict=True), key=lambda pair: (-pair[0], pair[1]))
-    ids, probability = model.partners(3, 7, time)
-    assert list(zip(probability.tolist(), ids.tolist(), strict=True)) == expected[:7]
-    assert len(model.partners(3, 10**6, time)[0]) == len(query)
+    _, everybody = best_partners(model, 3, 10**6, time)
+    assert len(everybody.partner) == len(query)
+    assert float(everybody.partner.sum()) == pytest.approx(1)
+    scores = answer_pairs(model, query).probability
+    ids, answers = best_partners(model, 3, 7, time)
+    best = [*zip(query.dst.tolist(), scores.tolist(), strict=True)]
+    best.sort(key=lambda pair: (-pair[1], pair[0]))
+    assert answers.probability.tolist() == pytest.approx([score for _, score in best[:7]], abs=1e-6)
+    by_id = dict(best)
+    assert [by_id[node] for node in ids.tolist()] == pytest.approx(answers.probability.tolist(), abs=1e-6)
     assert same_state(model.up_to_date(), before)
 
 
 def test_equal_scores_are_ordered_by_id(task: Task):
-    ids, scores = online("edgebank", task).partners(3, 10**6)
+    ids, answers = best_partners(online("edgebank", task), 3, 10**6)
+    scores = answers.partner
     assert len(set(scores.tolist())) == 2
     for value in set(scores.tolist()):
         same = ids[scores == value].tolist()
@@ -87,31 +94,30 @@ def test_equal_scores_are_ordered_by_id(task: Task):
 def test_top_partners_by_default_are_those_after_the_last_event(task: Task):
     model, last = online("dsrd", task), float(task.dataset.events.time[-1])
     assert model.after_last > last
-    ids, scores = model.partners(3, 10)
-    others = model.partners(3, 10, model.after_last)
-    assert (ids.tolist(), scores.tolist()) == (others[0].tolist(), others[1].tolist())
+    ids, answers = best_partners(model, 3, 10)
+    other_ids, others = best_partners(model, 3, 10, model.after_last)
+    assert (ids.tolist(), answers.partner.tolist()) == (other_ids.tolist(), others.partner.tolist())
 
 
 def test_heads_give_different_scores(task: Task):
     model = online("dsrd", task)
-    _, partner = model.partners(3, 3, head="partner")
-    _, pair = model.partners(3, 3, head="pair")
+    partner, pair = (best_partners(model, 3, 3, head=head)[1].probability for head in ("partner", "pair"))
     assert partner.tolist() != pair.tolist()
 
 
 def test_k_must_be_positive(task: Task):
     with pytest.raises(DsrdError, match="k=0: give a whole number, 1 or more"):
-        online("edgebank", task).partners(3, 0)
+        best_partners(online("edgebank", task), 3, 0)
 
 
 def test_there_are_no_partners_before_the_first_event(task: Task):
     with pytest.raises(DsrdError, match=r"there is no target before 0; choose a later time"):
-        online("edgebank", task).partners(3, 10, 0.0)
+        best_partners(online("edgebank", task), 3, 10, 0.0)
 
 
 def test_partners_in_a_bipartite_stream_are_targets():
     task = Task.of(synth(SynthConfig(events=500, bipartite=True)))
-    ids, _ = online("edgebank", task).partners(1, 10**6)
+    ids, _ = best_partners(online("edgebank", task), 1, 10**6)
     assert not {*ids.tolist()} & {*task.dataset.events.src.tolist()}
 
 

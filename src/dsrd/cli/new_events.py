@@ -36,8 +36,10 @@ def surprise(
 ) -> None:
     """Measure how unexpected new events are.
 
-    The output adds `surprise` in bits (10 bits: a chance of 1 in 1,024 that the source chooses this target),
-    `percentile` among recent events, and `known` (both nodes have occurred before). The run does not change.
+    The output adds `surprise` in bits (10 bits: a chance of 1 in 1,024 that an event is this pair), its two parts
+    `source_bits` (this source acts) and `partner_bits` (it chooses this target), `percentile` among recent events,
+    and `known` (both nodes have occurred before). A model that does not know when sources act gives the second
+    part as `surprise`. The run does not change.
     """
     from dsrd.estimator.link_predictor import open_run
 

@@ -65,10 +65,12 @@ def predict(
 
     With --pairs, each row of the file is scored at its time, from all events before that time. Rows without a time
     are scored at --time, or just after the last event. Columns have the same names as in the training data. The
-    output adds `probability` (that the source chooses this target rather than a random one) and `known` (both
-    nodes have occurred before).
+    output adds `probability` (that the pair is an event rather than one with a random target), `partner` (that the
+    source, if it acts, chooses this target), `rate` (expected events of the pair per day if times are dates,
+    otherwise per unit of time), `surprise` (bits of the pair if an event happens) and `known` (both nodes have
+    occurred before). Only models that know when sources act give a `rate`.
 
-    With --node, all nodes that have been a target before are scored, and the best are listed.
+    With --node, all nodes that have been a target before are scored. The best are listed with the same columns.
     """
     from dsrd.estimator.link_predictor import open_run
 

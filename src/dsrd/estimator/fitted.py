@@ -16,6 +16,7 @@ from dsrd.data.dataset import Dataset
 from dsrd.data.read import load_with
 from dsrd.errors import DsrdError
 from dsrd.estimator.online import OnlineModel
+from dsrd.estimator.surprise import recent_surprises
 from dsrd.evaluate.calibration import SAMPLE, calibration
 from dsrd.evaluate.scoring import to_end_of_training
 from dsrd.evaluate.task import Task
@@ -69,7 +70,7 @@ class Fitted:
     folder: Path | None = None  # the folder of the run
     final: dict[str, Any] | None = None  # about the training on all events
     record: Record | None = None
-    recent: dict[str, tuple[Tensor, int]] = field(default_factory=dict)  # by head: surprises of the latest events
+    recent: dict[str, tuple[Tensor, int]] = field(default_factory=dict)  # by head: bits of the latest events
     _task: Task | None = None
 
     @property
@@ -106,6 +107,16 @@ class Fitted:
         if self.final is not None:
             record["final"] = self.final
         return record
+
+    def recent_surprises(self, head: str) -> Tensor:
+        """Bits of the latest events; computed again when as many new events have been observed."""
+        online = self.online
+        key = "intensity" if online.model.has_intensity else head  # which is the same for every head
+        bits, num_events = self.recent.get(key, (None, 0))
+        if bits is None or online.stream.num_events - num_events >= len(bits):
+            bits = recent_surprises(online, head)
+            self.recent[key] = (bits, online.stream.num_events)
+        return bits
 
     def calibration(self, run: RunConfig, sample: int = SAMPLE) -> Record:
         """Log loss and calibration of the same model on a sample of the test events."""

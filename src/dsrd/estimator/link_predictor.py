@@ -16,12 +16,13 @@ from dsrd.data.dataset import Dataset
 from dsrd.data.growing import Arrival, GrowingStream, Late
 from dsrd.data.read import load
 from dsrd.errors import DsrdError
+from dsrd.estimator.answers import answer_pairs, best_partners
 from dsrd.estimator.fitted import Callbacks, Fitted, open_folder, train, training_data
 from dsrd.estimator.later_events import evaluate_later_events
 from dsrd.estimator.queries import NodeIds, as_names, query_of, time_of
 from dsrd.estimator.results import Results
-from dsrd.estimator.surprise import percentiles, recent_surprises, surprises
-from dsrd.estimator.tables import InputTable, Table, input_table
+from dsrd.estimator.surprise import percentiles, surprises
+from dsrd.estimator.tables import InputTable, Table, answer_name, input_table, with_answers
 from dsrd.evaluate.scoring import measured_heads
 from dsrd.evaluate.task import Task
 from dsrd.files import write_json
@@ -40,7 +41,7 @@ class LinkPredictor:
     >>> stream = load("synth:events=600")
     >>> model = LinkPredictor(epochs=1, dim=8, seed=1).fit(stream, progress=False)
     >>> model.partners(3, k=2, progress=False).columns
-    ['source', 'target', 'probability', 'known']
+    ['source', 'target', 'probability', 'partner', 'rate', 'surprise', 'known']
     >>> model.get_params()["epochs"]
     1
     """
@@ -213,11 +214,20 @@ class LinkPredictor:
         strict_names: bool = False,
         progress: Shown = False,
     ) -> Any:
-        """The probability that each pair is a true event at its time, and not one with a random target.
+        """What the model says about each pair at its time, from everything before it.
 
-        `pairs` is a list of tuples, a frame or the path of a file, with the column names of the stream. The result
-        has the columns of `pairs` and `probability` and `known` (both names occur in the stream). The time is that
-        of the table, `at`, or the first time after the last event. With `strict_names` unknown names are errors.
+        `pairs` is a list of tuples, a frame or the path of a file, with the column names of the stream. The time
+        is that of the table, `at`, or the first time after the last event. The result has the columns of `pairs`,
+
+        * `probability`: that the pair is a true event, and not one with a random target (by `head="pair"`: and not
+          a random pair);
+        * `partner`: that the source chooses this target, given that the source acts;
+        * `rate`: expected events of this pair per day if times are dates, otherwise per unit of the time column;
+        * `surprise`: in bits, -log2 of the probability of this pair, given that an event happens;
+        * `known`: whether both names occur in the stream; with `strict_names` unknown ones are errors.
+
+        A model without an intensity (`has_intensity`) does not know when sources act: there is no `rate`, and
+        `surprise` is -log2 of `partner`.
         """
         online, head_name = self.fitted.online, self.module.head_called(head)
         table = input_table(pairs, self._column_names, "pairs")
@@ -225,8 +235,8 @@ class LinkPredictor:
         query, known = query_of(table, online.stream, node_ids, time_of(at, online.stream))
         with reporting(progress) as report:
             report.note(*node_ids.notes(), *self._early_notes(query.time.numpy()))
-            scores = online.score(query, head_name)
-        return table.with_columns({"probability": scores.numpy(), "known": known})
+            answers = answer_pairs(online, query, head_name).columns()
+            return with_answers(table, {**answers, "known": known}, self._column_names, report.note)
 
     def partners(
         self,
@@ -238,21 +248,24 @@ class LinkPredictor:
         strict_names: bool = False,
         progress: Shown = False,
     ) -> Table:
-        """The k most likely targets of each node at a time, best first. Candidates are all targets before it."""
+        """The k most likely targets of each node at a time, best first. Candidates are all targets before it.
+
+        The columns are those of `predict`. All candidates are scored, so `partner` adds up to exactly 1 over them.
+        """
         online, head_name = self.fitted.online, self.module.head_called(head)
         time, node_ids = time_of(at, online.stream), NodeIds(online.stream, strict_names)
         source, target, time_column = self._column_names
-        columns: dict[str, list[Any]] = {source: [], target: [], "probability": [], "known": []}
+        columns: dict[str, list[Any]] = {source: [], target: []}
         sources = {name: node_ids.find(name) for name in as_names(nodes)}
         with reporting(progress) as report:
             report.note(*node_ids.notes(), *self._early_notes(np.array([] if time is None else [time])))
             for name in as_names(nodes):
                 node, known = sources[name]
-                best, scores = online.partners(node, k, time, head_name)
+                best, answers = best_partners(online, node, k, time, head_name)
                 columns[source] += [name] * len(best)
                 columns[target] += [online.stream.name(each) for each in best.tolist()]
-                columns["probability"] += scores.tolist()
-                columns["known"] += [known] * len(best)
+                for answer, values in {**answers.columns(), "known": np.full(len(best), known)}.items():
+                    columns.setdefault(answer_name(answer, self._column_names), []).extend(values.tolist())
         if at is not None:
             columns[time_column] = [str(at)] * len(columns[source])
         return Table(columns)
@@ -260,25 +273,23 @@ class LinkPredictor:
     def surprise(self, events: Any, *, head: str | None = None, progress: Shown = False) -> Any:
         """How surprising each upcoming event is, given everything before it.
 
-        The result has the columns of `events` and `surprise` (bits: minus log2 of the probability that the source
-        chooses this target), `percentile` (share of recent events that were less surprising) and `known`.
+        The result has the columns of `events` and `surprise` (bits: minus log2 of the probability of this pair,
+        given that an event happens), its two parts `source_bits` (this source acts) and `partner_bits` (it chooses
+        this target), `percentile` (share of recent events that were less surprising) and `known`. For a model
+        without an intensity `surprise` is the second part, by `head`.
         """
         online, head_name = self.fitted.online, self.module.head_called(head)
         table, arrival = upcoming(events, online.stream)
-        with reporting(progress):
-            bits, recent = surprises(online, arrival, head_name), self._recent_surprises(head_name)
-        columns = {"surprise": bits.numpy(), "percentile": percentiles(bits, recent), "known": arrival.known}
-        table_order = np.argsort(arrival.row)  # events are sorted by time, the table may not be
-        return table.with_columns({name: values[table_order] for name, values in columns.items()})
-
-    def _recent_surprises(self, head: str) -> torch.Tensor:
-        """Bits of the latest events; computed again when as many new events have been observed."""
-        online = self.fitted.online
-        bits, num_events = self.fitted.recent.get(head, (None, 0))
-        if bits is None or online.stream.num_events - num_events >= len(bits):
-            bits = recent_surprises(online, head)
-            self.fitted.recent[head] = (bits, online.stream.num_events)
-        return bits
+        with reporting(progress) as report:
+            bits = surprises(online, arrival, head_name)  # [E, 2]
+            total, recent = bits.sum(dim=1), self.fitted.recent_surprises(head_name)
+            columns: dict[str, NDArray[Any]] = {"surprise": total.numpy()}
+            if self.module.has_intensity:
+                columns |= {"source_bits": bits[:, 0].numpy(), "partner_bits": bits[:, 1].numpy()}
+            columns |= {"percentile": percentiles(total, recent), "known": arrival.known}
+            table_order = np.argsort(arrival.row)  # events are sorted by time, the table may not be
+            in_order = {name: values[table_order] for name, values in columns.items()}
+            return with_answers(table, in_order, self._column_names, report.note)
 
     def observe(self, events: Any, *, late: Late = "refuse", progress: Shown = False) -> LinkPredictor:
         """Observe events that follow the stream. The table may start with all events of the stream so far.

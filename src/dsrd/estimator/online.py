@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from dsrd.data.dataset import Dataset
 from dsrd.data.growing import Arrival, GrowingStream
 from dsrd.errors import DsrdError
-from dsrd.evaluate.scoring import COPIED_BYTES, observe_all, probability
+from dsrd.evaluate.scoring import COPIED_BYTES, observe_all
 from dsrd.evaluate.task import FULL_SEED
 from dsrd.events import Events, Query
 from dsrd.history.live import Live
@@ -26,6 +26,9 @@ from dsrd.reporter import step
 
 ONLINE = STRICT.lagging()  # how events are observed outside of an evaluation
 AT_ONCE = 500  # pairs scored in one call: more do not fit the cache
+
+Read = Callable[[TemporalModel, Query, Past], Tensor]
+"""Reads numbers about pairs from a model in the state before their time.  # [Q] -> [Q, width]"""
 
 
 class OnlineModel:
@@ -47,7 +50,7 @@ class OnlineModel:
             self._observed = num_observed
         self._before_last_batch: tuple[Snapshot, int] | None = None  # that batch may be incomplete
         self._past: Live | None = None
-        self._targets: NDArray[np.int64] | None = None
+        self._targets: tuple[NDArray[np.int64], NDArray[np.float64]] | None = None  # and when each was first one
 
     @property
     def after_last(self) -> float:
@@ -127,38 +130,48 @@ class OnlineModel:
         self.stream.append(arrival)
         history.append(arrival.events, arrival.edge_x)
         self.up_to_date()
+        self._add_targets(arrival.events)
+
+    def _add_targets(self, events: Events) -> None:
         if self._targets is not None:
-            self._targets = np.union1d(self._targets, arrival.events.dst.numpy())
+            known, first_time = self._targets
+            target, first = np.unique(events.dst.numpy(), return_index=True)
+            new = ~np.isin(target, known)
+            both = np.concatenate([known, target[new]])
+            times = np.concatenate([first_time, events.time.numpy()[first[new]]])
+            order = np.argsort(both)
+            self._targets = both[order], times[order]
 
     @torch.no_grad()
-    def score(self, query: Query, head: str = "") -> Tensor:
-        """Probability of each pair at its time, from everything strictly before it.  # [Q]"""
-        scores = torch.empty(len(query))
+    def ask(self, query: Query, read: Read, *, width: int) -> Tensor:
+        """What `read` reads of each pair at its time, from everything strictly before it.  # [Q, width] float64
+
+        The pairs in a call of `read` are either all after the last event, or all at one time.
+        """
+        answers = torch.empty(len(query), width, dtype=torch.float64)
         early = query.time <= self.stream.last_time
         if bool((~early).any()):
             rows = (~early).nonzero().squeeze(1)
             model, past = self.up_to_date(), self.past
             for start in range(0, len(rows), AT_ONCE):
                 part = rows[start : start + AT_ONCE]
-                scores[part] = probability(model, query[part], past, head)
+                answers[part] = read(model, query[part], past).double()
                 step("scoring", start + len(part), len(rows))
         if bool(early.any()):
-            rows = early.nonzero().squeeze(1)
-            scores[rows] = self._score_earlier(query[rows], head)
-        return scores
+            self._ask_earlier(query, early.nonzero().squeeze(1), read, answers)
+        return answers
 
-    def _score_earlier(self, query: Query, head: str) -> Tensor:
-        order = torch.argsort(query.time, stable=True)
-        scores, past, observed = torch.empty(len(query)), self.past, 0
-        events = self.stream.dataset().events
+    def _ask_earlier(self, query: Query, rows: Tensor, read: Read, answers: Tensor) -> None:
+        """Fill in the answers of queries that are not after the last event: observe the stream once more."""
+        order = rows[torch.argsort(query.time[rows], stable=True)]
+        past, observed, events = self.past, 0, self.stream.dataset().events
         with self.state_preserved() as model:
             model.state.reset()
-            for rows in _equal_times(query.time[order]):
-                observed = self._observe_before(float(query.time[order[rows.start]]), events, observed)
-                for start in range(rows.start, rows.stop, AT_ONCE):
-                    part = order[start : min(start + AT_ONCE, rows.stop)]
-                    scores[part] = probability(model, query[part], past, head)
-        return scores
+            for same_time in _equal_times(query.time[order]):
+                observed = self._observe_before(float(query.time[order[same_time.start]]), events, observed)
+                for start in range(same_time.start, same_time.stop, AT_ONCE):
+                    part = order[start : min(start + AT_ONCE, same_time.stop)]
+                    answers[part] = read(model, query[part], past).double()
 
     def _observe_before(self, time: float, events: Events, observed: int) -> int:
         """Observe everything before a time, given the number of events observed so far; returns the new number."""
@@ -175,19 +188,15 @@ class OnlineModel:
 
     def targets(self, before: float) -> NDArray[np.int64]:
         """All targets of events before a time, by ascending id."""
-        if before <= self.stream.last_time:
-            events = self.stream.dataset().events
-            return np.unique(events.dst[events.time < before].numpy())
         if self._targets is None:
-            self._targets = np.unique(self.stream.dataset().events.dst.numpy())
-        return self._targets
+            events = self.stream.dataset().events
+            target, first = np.unique(events.dst.numpy(), return_index=True)
+            self._targets = target, events.time.numpy()[first]
+        target, first_time = self._targets
+        return target if before > self.stream.last_time else target[first_time < before]
 
-    def partners(self, node: int, k: int, at: float | None = None, head: str = "") -> tuple[Tensor, Tensor]:
-        """The k most likely targets of a node at a time, best first, and their probabilities.  # [k], [k]
-
-        Candidates are all targets of events before that time, including the node itself if it was one. Equal
-        probabilities are ordered by id.
-        """
+    def candidates(self, node: int, k: int, at: float | None = None) -> Query:
+        """Pairs of a node with all targets before a time, of which the best `k` are wanted."""
         if not isinstance(k, int | np.integer) or k < 1:
             raise DsrdError(f"k={k}: give a whole number, 1 or more")
         if self.stream.bipartite and self._is_target_only(node):
@@ -198,10 +207,7 @@ class OnlineModel:
         if not len(target):
             written = self.stream.dataset().written_time(time)
             raise DsrdError(f"there is no target before {written}; choose a later time")
-        query = Query(torch.full_like(target, node), target, torch.full(target.shape, time, dtype=torch.float64))
-        scores = self.score(query, head)
-        best = torch.sort(scores, descending=True, stable=True).indices[:k]
-        return target[best], scores[best]
+        return Query(torch.full_like(target, node), target, torch.full(target.shape, time, dtype=torch.float64))
 
     def _is_target_only(self, node: int) -> bool:
         events = self.stream.dataset().events

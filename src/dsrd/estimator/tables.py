@@ -71,7 +71,7 @@ class Table:
         return _imported("polars").from_arrow(self._table)
 
     def to_csv(self) -> str:
-        """The table as CSV text; probabilities with six digits."""
+        """The table as CSV text; numbers with six digits."""
         text = io.StringIO()
         rows = csv.writer(text, lineterminator="\n")
         rows.writerow(self.columns)
@@ -147,6 +147,29 @@ def input_table(data: Any, tuple_columns: Sequence[str], name: str = "table") ->
         return InputTable(_arrow(data, origin), origin, lambda columns: _with_polars_columns(data, columns))
     arrow = _arrow(data, origin)
     return InputTable(arrow, origin, lambda columns: _replaced(arrow, columns))
+
+
+def with_answers(
+    table: InputTable, answers: Columns, stream_columns: Sequence[str], note: Callable[[str], None]
+) -> Any:
+    """The table of a user with answers added, in the user's format; a note names columns that they replace.
+
+    An answer with the name of a column of the stream does not replace it: see `answer_name`.
+    """
+    named = {answer_name(name, stream_columns): values for name, values in answers.items()}
+    replaced = [name for name in named if name in table.table.column_names]
+    if replaced:
+        note(f"{table.origin.name}: the answers replace its columns {', '.join(replaced)}")
+    return table.with_columns(named)
+
+
+def answer_name(name: str, stream_columns: Sequence[str]) -> str:
+    """The column of an answer: its own name, or with a prefix if the source, target or time is called that.
+
+    >>> answer_name("rate", ["user", "partner", "time"]), answer_name("partner", ["user", "partner", "time"])
+    ('rate', 'dsrd_partner')
+    """
+    return f"dsrd_{name}" if name in stream_columns else name
 
 
 def read_file(path: Path) -> tuple[pa.Table, Origin]:
@@ -250,7 +273,9 @@ def _cell_text(value: Any) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:.4f}" if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.4f}" if value == 0 or abs(value) >= 0.001 else f"{value:.2e}"
 
 
 def _csv_text(value: Any) -> str:

@@ -27,6 +27,7 @@ class GraphSpec:
     num_nodes: int = 1  # nodes expected; the state grows beyond it where more arrive
     node_dim: int = 0
     edge_dim: int = 0
+    num_events: int = 0  # training events, by which a model may choose its size
     whole_moments: bool = False  # all events of a timestamp are observed in one batch, as under `strict`
 
 

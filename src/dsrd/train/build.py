@@ -22,6 +22,7 @@ def build(run: RunConfig, dataset: Dataset, train: Events) -> TemporalModel:
         num_nodes=dataset.num_nodes,
         node_dim=dataset.node_dim,
         edge_dim=dataset.edge_dim,
+        num_events=len(train),
         whole_moments=run.protocol_rules.strict,
     )
     model = build_for(run, graph)

@@ -102,7 +102,7 @@ PAPER = Preset(
         "time_dim": 100,  # not stated
         "dropout": 0.1,
     },
-    recipe={"lr": 1e-4, "batch_size": 200, "patience": 10, "epochs": 100, "average": 0.0},
+    recipe={"lr": 1e-4, "decay_lr": 1e-2, "batch_size": 200, "patience": 10, "epochs": 100, "average": 0.0},
 )
 
 
@@ -116,7 +116,7 @@ class DSRD(TemporalModel):
         cost="k links, a state read of each, 2 layers",
         recipe={
             "lr": 1e-3,
-            "decay_lr": 1e-2,
+            "decay_lr": 3e-2,
             "average": 0.99,
             "epochs": 30,
             "patience": 10,
@@ -135,6 +135,7 @@ class DSRD(TemporalModel):
     exact: ClassVar[bool] = True
 
     def __init__(self, config: DSRDConfig, graph: GraphSpec) -> None:
+        config = config.sized(graph.num_events)
         super().__init__(config, graph)
         body = {"walks": Walks, "dense": Dense}[config.state]
         self.body: Body = body(config, graph, self.state)

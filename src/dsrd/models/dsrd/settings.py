@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from dsrd.errors import DsrdError
@@ -20,10 +20,13 @@ UNUSED: Mapping[Ablation, tuple[str, ...]] = {  # constants that an ablation lea
 }
 
 
+LONG_STREAM = 150_000  # training events from which on more width pays
+
+
 @dataclass(frozen=True, kw_only=True)
 class DSRDConfig:
     state: Literal["walks", "dense"] = "walks"  # walks: codes of node ids; dense: the paper's matrices
-    dim: Positive = 32  # width of tokens and of node vectors
+    dim: int = 0  # width of tokens and of node vectors; 0: 32, for more than 150,000 training events 64
     heads: Positive = 4
     layers: int = 2
     neighbors: Positive = 20  # events in a node's window
@@ -36,10 +39,13 @@ class DSRDConfig:
     stretch: float = 1.0  # in training, each batch's ages are multiplied by exp(stretch * normal) (walks)
     ablate: Ablation = "none"  # leave one part out
 
+    def sized(self, num_events: int) -> DSRDConfig:
+        """The settings with a width: the one that is set, or by the number of training events."""
+        return self if self.dim else replace(self, dim=64 if num_events > LONG_STREAM else 32)
+
     def check(self) -> None:
         """Heads share the width, scales are positive shares of the training events, dense needs a layer."""
-        if self.state == "dense":
-            at_least(self, layers=1)
+        at_least(self, layers=1, dim=0)
         if self.dim % self.heads:
             raise DsrdError(f"model.heads={self.heads}: give a divisor of model.dim={self.dim}")
         for name in ("scales", "count_scales"):

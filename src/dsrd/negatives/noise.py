@@ -1,4 +1,4 @@
-"""Noise whose law is known, for learning probabilities: sources and targets that did not act, and how likely each was.
+"""Noise of a known law, for learning probabilities: sources and targets that did not act.
 
 Noise-contrastive estimation tells events from noise. If noise with the log intensity `log n` is drawn beside each
 event, the best logit is log p - log n: adding log n back gives log p itself. Two kinds are mixed for each factor:
@@ -71,7 +71,7 @@ class Noise:
             return np.ones(len(src))
         width = len(self._src) + 1
         first, stop = (np.searchsorted(self._event_key, src * width + at) for at in (0, start))
-        return 1 + len(self.sources) * (stop - first) / start
+        return np.asarray(1 + len(self.sources) * (stop - first) / start, np.float64)
 
     def target_intensity(self, src: Ids, dst: Ids, start: int) -> NDArray[np.float64]:
         """D n(v | u) of each pair."""
@@ -79,7 +79,7 @@ class Noise:
         known = self._codes[at] == (src << 32 | dst)
         met = known & (self._code_order[at] < self._index.distinct[start])
         _, count = self._met(src, start)
-        return 1 + MET_SHARE * len(self.targets) * met / np.maximum(count, 1)
+        return np.asarray(1 + MET_SHARE * len(self.targets) * met / np.maximum(count, 1), np.float64)
 
     def _met(self, src: Ids, start: int) -> tuple[Ids, Ids]:
         """Where the pairs of each source are in `_by_source`, and how many of them have met."""

@@ -166,7 +166,7 @@ class DSRD(TemporalModel):
 
     def score(self, query: Query, past: Past, head: str = "") -> Tensor:
         features, guess = self.body.represent(query, past, self.state)
-        partner = guess + self.partner(features).squeeze(-1)
+        partner: Tensor = guess + self.partner(features).squeeze(-1)
         return partner + self.activity(query, past) if head == "pair" else partner  # [Q]
 
     def activity(self, query: Query, past: Past) -> Tensor:

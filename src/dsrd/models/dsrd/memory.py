@@ -1,12 +1,12 @@
-"""What a source remembers: a mixture of laws of repetition with learned decay, the first guess of p(target | source).
+"""What a source remembers: a mixture of laws of repetition with learned decay, a first guess of its next target.
 
     p0(v | u, t) = pi_0 / D + sum over kinds k and rates g of  pi_kg  n_kg(u, v) / n_kg(u)
 
 n_kg(u, v) are exact counts that decay at rate g, n_kg(u) their sum over all v:
 
-    repeat   u -> v, among what u sent                        u turns to v again
-    reply    v -> u, among what u received                    u answers v
-    follow   v right after w, among the events of w           u goes on to v, as others did after its latest partner w
+    repeat   u -> v, among what u sent                  u turns to v again
+    reply    v -> u, among what u received              u answers v
+    follow   v right after w, among the events of w     u goes on to v, as others did after w, its latest partner
 
 The weights pi are positive and sum to 1. Those of one kind over the rates are its memory: the distribution of the
 age of the event that is repeated, a mixture of exponentials whose median is the half-life of that kind. They are
@@ -40,7 +40,7 @@ class Memory(nn.Module):
 
     def weights(self) -> tuple[Tensor, Tensor]:
         """pi_0 and the others.  # [1], [kinds, rates]"""
-        kinds = self.raw_kinds
+        kinds: Tensor = self.raw_kinds
         if self.ablate == "no_temporal_decay":  # all memory is in the slowest rate
             kinds = torch.cat([torch.full_like(kinds[:, :-1], -math.inf), kinds[:, -1:]], dim=1)
         if self.ablate == "no_diffusion":  # what others did after w reaches u along a walk
@@ -51,21 +51,21 @@ class Memory(nn.Module):
     def forward(self, count: Tensor, total: Tensor, num_targets: Tensor) -> Tensor:
         """log(D p0) from the decayed counts of each pair and kind.  # [Q, kinds, rates] twice -> [Q]"""
         uniform, weight = self.weights()
-        if self.ablate in ("no_state", "no_block"):
-            return torch.zeros(len(count))
+        if self.ablate == "no_state":
+            return torch.zeros(len(count), device=count.device)
         share = (count / (total + FADED)).clamp(max=1)
         return torch.log(uniform + num_targets * (share * weight).sum((1, 2)))
 
-    def learned(self, scales: Tensor, unit: float) -> dict[str, Any]:
-        """Per kind its share in p0 and its half-life in events, and its weight per rate."""
+    def learned(self, scales: Tensor) -> dict[str, Any]:
+        """Per kind its share in p0, its half-life and its weight per rate; scales are in events.  # [rates]"""
+        if self.ablate == "no_state":
+            return {}
         uniform, weight = self.weights()
         kernel = weight / weight.sum(1, keepdim=True).clamp(min=1e-12)
-        half_life = half_lives(kernel, scales) * unit
         values: dict[str, Any] = {"uniform": round(uniform.item(), 4)}
-        for kind, share, life, part in zip(KINDS, weight.sum(1), half_life, kernel, strict=True):
-            values[kind] = {
-                "share": round(share.item(), 4),
-                "half_life_in_events": float(f"{life.item():.4g}"),
-                "weights": [round(each, 4) for each in part.tolist()],
-            }
+        for kind, share, life, part in zip(
+            KINDS, weight.sum(1).tolist(), half_lives(kernel, scales).tolist(), kernel.tolist(), strict=True
+        ):
+            rounded = {"share": round(share, 4), "weights": [round(each, 4) for each in part]}
+            values[kind] = rounded | {"half_life_in_events": float(f"{life:.4g}")}
         return values

@@ -6,8 +6,7 @@ The equations are in the package's docstring; the state is in `walk_state` and i
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,28 +20,15 @@ from dsrd.history.past import Past
 from dsrd.models.base import GraphSpec, with_null_partner
 from dsrd.models.dsrd import walk_queries, walk_state
 from dsrd.models.dsrd.content import Content
-from dsrd.models.dsrd.kernels import Kernels, half_lives, read_at
+from dsrd.models.dsrd.learned_reads import LearnedReads
 from dsrd.models.dsrd.memory import Memory
 from dsrd.models.dsrd.overlay import Queries, queries_of, unobserved
-from dsrd.models.dsrd.retention import Block, Body, Decays, cosine, signed_log, six_digits
+from dsrd.models.dsrd.retention import Body, signed_log
 from dsrd.models.dsrd.settings import DSRDConfig
-from dsrd.models.dsrd.walk_queries import (
-    BACK,
-    COUNTS,
-    EVENTS,
-    FOLLOWS,
-    FORTH,
-    MEETINGS,
-    PRODUCTS,
-    Latest,
-    Pending,
-    Reading,
-    View,
-)
+from dsrd.models.dsrd.walk_layer import AgeFeatures, WalkLayer, Window, linear_of_parts
+from dsrd.models.dsrd.walk_queries import Latest, Pending, Reading, View
 from dsrd.models.dsrd.walk_state import (
     ACT_KINDS,
-    RECEIVED,
-    SENT,
     Arrivals,
     Decay,
     NodeRows,
@@ -62,81 +48,6 @@ FIRST_SLOTS = 1024  # of an empty table of pairs
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
-@dataclass(frozen=True)
-class Window:
-    """The latest events of each endpoint, as the layers read them."""
-
-    token: Tensor  # [B, k, dim]
-    z: Tensor  # [B, k, pair]: state read of each partner with the other endpoint
-    x: Tensor  # [B, k]: ages
-    mask: Tensor  # [B, k]
-
-    @cached_property
-    def square(self) -> Tensor:
-        """Squared length of each token, which all layers and heads share.  # [B, 1, k]"""
-        return self.token.square().sum(-1).unsqueeze(1)
-
-
-class AgeFeatures(nn.Module):
-    """Cosines and soft steps of log(1 + age)."""
-
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        self.rate = nn.Parameter(2 * torch.randn(dim // 2))
-        self.phase = nn.Parameter(2 * math.pi * torch.rand(dim // 2))
-        self.step: Tensor
-        self.register_buffer("step", torch.linspace(0, 16, dim - dim // 2))
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:  # [...] -> [..., dim / 2] each
-        # tanh(x - c) = 1 - 2 / (1 + exp(2x) exp(-2c)): one exponential per age instead of one per step
-        growth = torch.exp(2 * x).unsqueeze(-1) * torch.exp(-2 * self.step)
-        steps = growth.add_(1).reciprocal_().mul_(-2).add_(1)  # ages are data, no gradient passes here
-        return torch.cos(x.unsqueeze(-1) * self.rate + self.phase), steps
-
-
-class WalkLayer(nn.Module):
-    """One retentive layer: injection, retention and diffusion, in a block.
-
-    Keys are the tokens themselves: a key projection could be merged into the query's.
-    """
-
-    def __init__(self, config: DSRDConfig, depth: int, pair_dim: int) -> None:
-        super().__init__()
-        self.kernels = Kernels(config)
-        dim, self.heads, self.ablate = config.dim, config.heads, config.ablate
-        self.query = nn.Linear(dim, self.heads * dim)
-        self.value = nn.Parameter(torch.randn(self.heads, dim, dim // self.heads) / math.sqrt(dim))
-        self.retain = nn.Linear(pair_dim, dim)
-        self.diffuse = nn.Parameter(torch.randn(self.heads, pair_dim, dim // self.heads) / math.sqrt(pair_dim))
-        self.decays = Decays(config, depth)
-        self.block = Block(dim, config.dropout)
-
-    def forward(self, h: Tensor, window: Window, s: Tensor) -> Tensor:
-        if self.ablate == "no_block":
-            return h
-        gamma = self.decays.gate().unsqueeze(-1)  # [H, 1]
-        out = self._injection(h, window) * (1 - gamma)  # [B, H, d]
-        if self.ablate != "no_state":
-            out = out + self._retained(window, s) * gamma
-        updated: Tensor = self.block(h, out)
-        return updated
-
-    def _injection(self, h: Tensor, window: Window) -> Tensor:
-        query, token = self.query(h).unflatten(-1, (self.heads, -1)), window.token  # [B, H, dim], [B, k, dim]
-        product = torch.bmm(query, token.transpose(1, 2))  # [B, H, k]
-        weight = self.decays.omega(cosine(product, query, window.square), window.x, window.mask)
-        # values are linear in tokens: project the sum once instead of every token
-        summed = torch.bmm(weight * product / math.sqrt(token.shape[-1]), token)  # [B, H, dim]
-        return torch.einsum("bhe,hed->bhd", summed, self.value)
-
-    def _retained(self, window: Window, s: Tensor) -> Tensor:
-        retained: Tensor = self.retain(s).unflatten(-1, (self.heads, -1))  # [B, H, d]
-        if self.ablate == "no_diffusion":
-            return retained
-        diffused = torch.bmm(self.decays.psi(window.x, window.mask), window.z)  # [B, H, pair]
-        return retained + torch.einsum("bhp,hpd->bhd", diffused, self.diffuse)
-
-
 class Walks(Body):
     """Walk states, queried by the partner's identity, and the layers that read them."""
 
@@ -146,13 +57,12 @@ class Walks(Body):
     def __init__(self, config: DSRDConfig, graph: GraphSpec, state: State) -> None:
         super().__init__()
         self.config, self.whole_moments = config, graph.whole_moments
-        rates, dim, heads = len(config.scales), config.dim, config.heads
+        rates, dim = len(config.scales), config.dim
         self.content = Content(graph.edge_dim, rates, graph.whole_moments, state) if graph.edge_dim else None
-        pair_dim = walk_queries.pair_width(heads, heads)
-        node_dim = walk_queries.node_width(heads, heads) * max(config.layers, 1)
+        self.reads, self.memory = LearnedReads(config), Memory(config)
+        pair_dim, node_dim = self.reads.pair_dim, self.reads.node_dim
         node_dim += 0 if self.content is None else self.content.width
-        self.width = 2 * dim + max(config.layers, 1) * pair_dim + 2 * node_dim + 1
-        self.memory = Memory(config)
+        self.width = 2 * dim + config.layers * pair_dim + 2 * node_dim + 1
         self.num_targets: Tensor  # targets of the training events
         self.register_buffer("num_targets", torch.ones(()))
         self.age = AgeFeatures(config.time_dim)
@@ -181,13 +91,13 @@ class Walks(Body):
 
     def learned(self) -> dict[str, Any]:
         """Decays per layer and head, and the number of events after which the state has decayed to 1 / e."""
-        scales = torch.tensor(self.config.count_scales)
-        unit = float(scales[-1] / self.fine[-1]) / float(scales[-1]) ** 2
-        half_life = [half_lives(counts, scales) * unit for _, counts in self._mixes()]
-        return super().learned() | {
-            "retention": {"half_life_in_events": [six_digits(each) for each in half_life]},
-            "memory": self.memory.learned(scales, unit),
+        scales = torch.tensor(self.config.count_scales, dtype=torch.float64)
+        num_events = float(1 / (self.fine * scales)[0])
+        parts = {
+            "retention": self.reads.learned(num_events),
+            "memory": self.memory.learned((scales * num_events).float()),
         }
+        return super().learned() | {name: part for name, part in parts.items() if part}
 
     def embed(self, node: Tensor, time: Tensor, past: Past, state: State) -> Tensor:
         """h with the NULL node as partner, the node's activity, and the directions of its walks.
@@ -206,69 +116,32 @@ class Walks(Body):
         """The input of the partner head and the first guess that it corrects.  # [Q, width], [Q]"""
         reading = self.read(query, past, state)
         (src, dst), pair, node = self._endpoints(reading, query, past, state)
-        guess = self.memory(*self._remembered(reading), self.num_targets)
+        guess = self.memory(*self.reads.remembered(reading), self.num_targets)
         return torch.cat([src, dst, pair, node[0], node[1], guess.unsqueeze(-1)], dim=-1), guess
-
-    def _remembered(self, reading: Reading[Tensor]) -> tuple[Tensor, Tensor]:
-        """Counts of each pair by kind of memory, and their totals over all targets.  # [Q, kinds, rates] twice"""
-        walks, counts = PRODUCTS * len(self.rate), COUNTS * len(self.fine)
-        pair = reading.pair[:, walks : walks + counts].unflatten(-1, (-1, COUNTS))  # [Q, rates, COUNTS]
-        latest = reading.tokens[0, :, 0, walks : walks + counts].unflatten(-1, (-1, COUNTS))
-        acts = reading.node[0, :, 2 * len(self.rate) :].unflatten(-1, (-1, ACT_KINDS))  # [Q, rates, ACT_KINDS]
-        count = torch.stack([pair[..., FORTH], pair[..., BACK], latest[..., FOLLOWS]], dim=1)
-        return count, torch.stack([acts[..., SENT], acts[..., RECEIVED], latest[..., EVENTS]], dim=1)
 
     def _endpoints(
         self, reading: Reading[Tensor], query: Query, past: Past, state: State
     ) -> tuple[Tensor, Tensor, Tensor]:
         """h of both endpoints, s, and the endpoints' activity.  # [2, Q, dim], [Q, pair], [2, Q, node]"""
-        x = self._ages(reading.age)  # [2, Q, k]
-        mask = (reading.event > 0).float()
-        compared = torch.log1p(reading.tokens[..., -WINDOW:])  # [2, Q, k, WINDOW]
-        grid, pair_grid, node_grid = (
-            part.clamp(min=0) for part in (reading.tokens[..., :-WINDOW], reading.pair, reading.node)
-        )
-        if self.config.ablate == "no_state":
-            grid, pair_grid, node_grid = (torch.zeros_like(part) for part in (grid, pair_grid, node_grid))
-        mixes = self._mixes()
-        z, s = self._at(grid, mixes[0]), [self._at(pair_grid, mix) for mix in mixes]
-        node = self._nodes(node_grid, mixes, query, past, state)
-        tokens = self._tokens(reading, x, (z, compared), past)
+        known, kernels = self.reads.ablated(reading), self.reads.kernels()
+        x, mask = self._ages(reading.age), (reading.event > 0).float()  # [2, Q, k]
+        z = self.reads.pair(known.tokens[..., :-WINDOW], kernels[0])  # [2, Q, k, pair]
+        s = [self.reads.pair(known.pair, kernel) for kernel in kernels]  # [Q, pair] per layer
+        node = self._nodes(known.node, query, past, state)
+        tokens = self._tokens(reading, x, (z, torch.log1p(known.tokens[..., -WINDOW:])), past)
         window = Window(*(part.flatten(0, 1) for part in (tokens, z, x, mask)))  # [2Q, k, ...]
         h = self._start(query, x, mask, node, past).flatten(0, 1)  # [2Q, dim]
         for layer, s_at in zip(self.layers, s, strict=True):
             h = layer(h, window, s_at.repeat(2, 1))
         return h.view(2, len(query), -1), torch.cat(s, dim=-1), node
 
-    def _mixes(self) -> list[tuple[Tensor, Tensor]]:
-        """Per layer, the weights of the grid's rates in the heads' kernels: of walks, of counts."""
-        walks, counts = (torch.tensor(scales).log() for scales in (self.config.scales, self.config.count_scales))
-        range_ = counts if len(counts) > 1 else walks
-        return [
-            (layer.kernels.weights(walks, range_), layer.kernels.weights(counts, range_)) for layer in self.layers
-        ]
-
-    def _at(self, grid: Tensor, mix: tuple[Tensor, Tensor]) -> Tensor:
-        """State reads at the learned rates, log(1 + .).  # [..., grid] -> [..., pair]"""
-        walks, counts = PRODUCTS * len(self.rate), COUNTS * len(self.fine)
-        parts = grid.split([walks, counts, MEETINGS], dim=-1)
-        return torch.log1p(torch.cat([read_at(parts[0], mix[0]), read_at(parts[1], mix[1]), parts[2]], dim=-1))
-
-    def _nodes(
-        self, grid: Tensor, mixes: list[tuple[Tensor, Tensor]], query: Query, past: Past, state: State
-    ) -> Tensor:
-        """What the state says about the endpoints alone.  # [2, Q, grid] -> [2, Q, node]"""
-        parts = [torch.log1p(self._node_at(grid, mix)) for mix in mixes]
-        if self.content is not None:
-            compared = self.content.read(query, past, state, self._decay().rate)
-            parts.append(signed_log(compared[: len(grid)]))
-            if self.config.ablate == "no_state":
-                parts[-1] = torch.zeros_like(parts[-1])
-        return torch.cat(parts, dim=-1)
-
-    def _node_at(self, grid: Tensor, mix: tuple[Tensor, Tensor]) -> Tensor:
-        lengths, acts = grid.split([2 * len(self.rate), ACT_KINDS * len(self.fine)], dim=-1)
-        return torch.cat([read_at(lengths, mix[0]), read_at(acts, mix[1])], dim=-1)
+    def _nodes(self, grid: Tensor, query: Query, past: Past, state: State) -> Tensor:
+        """What the state says about nodes alone, both endpoints or the sources.  # [1 or 2, Q, ...] twice"""
+        node = self.reads.nodes(grid, self.reads.kernels())
+        if self.content is None:
+            return node
+        compared = self.content.read(query, past, state, self._decay().rate)[: len(grid)]
+        return torch.cat([node, self.reads.ablated_content(signed_log(compared))], dim=-1)
 
     def sources(self, query: Query, past: Past, state: State) -> Tensor:
         """What is known about the source of each query alone, for p(source | t).  # [Q, source_width]"""
@@ -280,10 +153,8 @@ class Walks(Body):
         queries = queries_of(query)
         walk_queries.read_sources(*self._view(queries, past, state), past.index, queries, out)
         latest = Latest(*(as_tensor(array).to(query.src.device) for array in out))
-        grid = latest.node.clamp(min=0).unsqueeze(0)
-        if self.config.ablate == "no_state":
-            grid = torch.zeros_like(grid)
-        node = self._nodes(grid, self._mixes(), query, past, state)[0]
+        grid = torch.zeros_like(latest.node) if self.config.ablate == "no_state" else latest.node
+        node = self._nodes(grid.unsqueeze(0), query, past, state)[0]
         x = self._ages(latest.age) * latest.exists
         return torch.cat([node, signed_log(past.node_x(query.src)), x, latest.exists, latest.outgoing], dim=-1)
 
@@ -353,18 +224,6 @@ class Walks(Body):
 
     def _decay(self) -> Decay:
         return Decay(self.rate.cpu().numpy(), self.fine.cpu().numpy())
-
-
-def linear_of_parts(linear: nn.Linear, *parts: Tensor) -> Tensor:
-    """`linear(torch.cat(parts, -1))` without the concatenation, which costs as much as the product."""
-    shape, start = parts[0].shape[:-1], 0
-    total: Tensor = linear.bias
-    for part in parts:
-        columns = linear.weight[:, start : start + part.shape[-1]]
-        product = part.flatten(0, -2), columns.t()
-        total = total.addmm_(*product) if start else torch.addmm(total, *product)  # in place: no copy of the sum
-        start += part.shape[-1]
-    return total.view(*shape, -1)
 
 
 def _arrays(state: State) -> WalkState:

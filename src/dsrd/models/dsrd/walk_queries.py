@@ -87,7 +87,7 @@ class Endpoint(NamedTuple):
 
 
 def pair_width(rates: int, fine: int) -> int:
-    """Numbers that `read` gives for a pair: products per rate, exact counts per finer rate, counts without decay."""
+    """Numbers that `read` gives for a pair: products per rate, exact counts per rate, counts without decay."""
     return PRODUCTS * rates + COUNTS * fine + MEETINGS
 
 
@@ -121,7 +121,7 @@ def copied_pair(overlay: PairRows, state: PairRows, src: int, dst: int) -> int:
 
 @inlined
 def copied_follow(view: View, pending: Pending, e: int) -> tuple[int, int]:
-    """Slots in the overlay of what event e makes follow what (see `Meeting.follow`); -1 at a node's first event."""
+    """Slots in the overlay for what event e makes follow what (see `Meeting`); -1 at a node's first event."""
     events, previous = pending.events, pending.overlay.nodes.previous
     src, dst, known, new = events.src[e], events.dst[e], view.state.follows, pending.overlay.follows
     after_src, after_dst = previous[events.src_row[e]], previous[events.dst_row[e]]
@@ -214,14 +214,14 @@ def write_counts(pairs: PairRows, slot: int, now: float, fine: Floats, out: Sing
     """Decayed counts of the pair in this slot, to every `COUNTS`-th entry; returns the count without decay."""
     for r in range(len(fine)):
         out[COUNTS * r] = pairs.met[slot, r] * np.float32(np.exp(-fine[r] * (now - pairs.met_last[slot])))
-    return pairs.meetings[slot]
+    return np.float32(pairs.meetings[slot])
 
 
 @inlined
 def read_counts(
     new: PairRows, known: PairRows, nodes: tuple[int, int], now: float, fine: Floats, out: Singles
 ) -> np.float32:
-    """`write_counts` of a pair from the overlay if it is there, else from the state.  # [COUNTS * (fine - 1) + 1]"""
+    """`write_counts` of a pair: from the overlay if it is there, else from the state.  # [COUNTS * fine]"""
     new_slot = slot_of(new.key, nodes[0], nodes[1])
     if new.key[new_slot] != EMPTY:
         return write_counts(new, new_slot, now, fine, out)

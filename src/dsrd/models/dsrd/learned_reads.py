@@ -1,0 +1,107 @@
+"""State reads at learned decay rates: from readings at all rates of the grid to what the network gets.
+
+Each layer has a time constant per head (`kernels`). Ablations remove here what the network may know.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dsrd.models.dsrd.kernels import Kernels, half_lives, read_at
+from dsrd.models.dsrd.retention import six_digits
+from dsrd.models.dsrd.settings import DSRDConfig
+from dsrd.models.dsrd.walk_queries import (
+    BACK,
+    COUNTS,
+    EVENTS,
+    FOLLOWS,
+    FORTH,
+    MEETINGS,
+    PRODUCTS,
+    Reading,
+    node_width,
+    pair_width,
+)
+from dsrd.models.dsrd.walk_state import ACT_KINDS, RECEIVED, SENT
+from dsrd.models.dsrd.windows import RANK, WINDOW
+
+
+class LearnedReads(nn.Module):
+    """Reads pairs and nodes at the learned rates of every layer, log(1 + .)."""
+
+    def __init__(self, config: DSRDConfig) -> None:
+        super().__init__()
+        self.ablate = config.ablate
+        self.walks, self.counts = len(config.scales), len(config.count_scales)  # rates of either grid
+        self.layers = nn.ModuleList(Kernels(config) for _ in range(config.layers))
+        self.pair_dim = pair_width(config.heads, config.heads)  # of one layer's read of a pair
+        self.node_dim = node_width(config.heads, config.heads) * config.layers  # of all layers' reads of a node
+        self.walk_scales: Tensor
+        self.register_buffer("walk_scales", torch.tensor(config.scales).log(), persistent=False)
+        self.count_scales: Tensor
+        self.register_buffer("count_scales", torch.tensor(config.count_scales).log(), persistent=False)
+
+    def kernels(self) -> list[tuple[Tensor, Tensor]]:
+        """Per layer, the weights of the grid's rates in the heads' kernels: of walks, of counts."""
+        places = self.count_scales if self.counts > 1 else self.walk_scales
+        both = (self.walk_scales, self.count_scales)
+        return [(layer.weights(both[0], places), layer.weights(both[1], places)) for layer in self._layers()]
+
+    def pair(self, grid: Tensor, kernel: tuple[Tensor, Tensor]) -> Tensor:
+        """Reads of pairs with the kernels of one layer.  # [..., grid] -> [..., pair_dim]"""
+        products, counts, meetings = torch.split(
+            grid.clamp(min=0), [PRODUCTS * self.walks, COUNTS * self.counts, MEETINGS], dim=-1
+        )
+        return torch.log1p(torch.cat([read_at(products, kernel[0]), read_at(counts, kernel[1]), meetings], dim=-1))
+
+    def nodes(self, grid: Tensor, kernels: list[tuple[Tensor, Tensor]]) -> Tensor:
+        """Reads of nodes with the kernels of all layers.  # [..., grid] -> [..., node_dim]"""
+        lengths, acts = torch.split(grid.clamp(min=0), [2 * self.walks, ACT_KINDS * self.counts], dim=-1)
+        parts = [torch.cat([read_at(lengths, walks), read_at(acts, counts)], dim=-1) for walks, counts in kernels]
+        return torch.log1p(torch.cat(parts, dim=-1))
+
+    def remembered(self, reading: Reading[Tensor]) -> tuple[Tensor, Tensor]:
+        """Counts of each pair by kind of memory, and their totals over all targets.  # [Q, kinds, rates] twice"""
+        start, shape = PRODUCTS * self.walks, (self.counts, COUNTS)
+        counts = slice(start, start + COUNTS * self.counts)
+        pair = reading.pair[:, counts].reshape(-1, *shape)  # [Q, rates, COUNTS]
+        latest = reading.tokens[0, :, 0, counts].reshape(-1, *shape)
+        acts = reading.node[0, :, 2 * self.walks :].reshape(-1, self.counts, ACT_KINDS)
+        count = torch.stack([pair[..., FORTH], pair[..., BACK], latest[..., FOLLOWS]], dim=1)
+        return count, torch.stack([acts[..., SENT], acts[..., RECEIVED], latest[..., EVENTS]], dim=1)
+
+    def ablated(self, reading: Reading[Tensor]) -> Reading[Tensor]:
+        """The reading without what an ablation takes away."""
+        tokens, pair, node = reading.tokens, reading.pair, reading.node
+        if self.ablate == "no_state":
+            tokens, pair, node = without(tokens, slice(0, -WINDOW)), torch.zeros_like(pair), torch.zeros_like(node)
+        if self.ablate == "no_diffusion":  # nothing reaches a pair along walks of two steps
+            tokens, pair = without(tokens, slice(0, -WINDOW)), without(pair, slice(0, PRODUCTS * self.walks))
+        if self.ablate == "no_temporal_decay":  # nor the order of events; learned rates are replaced in `Kernels`
+            tokens = without(tokens, slice(RANK, RANK + 1))
+        return reading._replace(tokens=tokens, pair=pair, node=node)
+
+    def ablated_content(self, content: Tensor) -> Tensor:
+        """The same for the features of a node's events.  # [..., rates * d]"""
+        faster = content.shape[-1] // self.walks * (self.walks - 1)
+        unread = {"no_state": content.shape[-1], "no_temporal_decay": faster}.get(self.ablate, 0)
+        return without(content, slice(0, unread)) if unread else content
+
+    def learned(self, num_events: float) -> dict[str, Any]:
+        """Half-lives of the kernels by layer and head, in events, given the number of training events."""
+        scales = self.count_scales.exp() * num_events
+        lives = [six_digits(half_lives(counts, scales)) for _, counts in self.kernels()]
+        return {} if self.ablate in ("no_state", "no_temporal_decay") else {"half_life_in_events": lives}
+
+    def _layers(self) -> list[Kernels]:
+        return [layer for layer in self.layers if isinstance(layer, Kernels)]
+
+
+def without(values: Tensor, columns: slice) -> Tensor:
+    """A copy with zeros in these columns.  # [..., n]"""
+    values = values.clone()
+    values[..., columns] = 0
+    return values

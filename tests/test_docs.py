@@ -176,9 +176,25 @@ def test_the_model_of_contributing_passes_the_conformance_tests(tmp_path: Path):
 
 
 @pytest.mark.parametrize("script", GENERATORS)
-def test_generated_pages_are_fresh(script: str):
+def test_generated_pages_are_fresh(script: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(DOCS)  # they import their neighbours
     for name, text in load_file(DOCS / script).pages().items():
         assert (DOCS / name).read_text() == text, f"docs/{name} is stale: run `python docs/{script}`"
+
+
+def test_records_of_an_earlier_version_are_marked():
+    pages = load_file(DOCS / "record_pages.py")
+    line = next(line for line in (ROOT / "results" / "edgebank.jsonl").read_text().splitlines())
+    record = json.loads(line)
+    assert pages._model(record) == "edgebank"
+    record["config"]["model_args"]["setting_that_is_gone"] = 1
+    assert pages._model(record) == "edgebank, earlier version"
+    record = json.loads(line) | {"model": "dsrd"}
+    record["config"]["model_args"] = {}
+    record["config"]["train"] = dict(dsrd.models.model_class("dsrd").card.recipe)
+    assert pages._model(record) == "dsrd"
+    del record["config"]["train"]["decay_lr"]
+    assert pages._model(record) == "dsrd, earlier version"
 
 
 def load_file(path: Path) -> ModuleType:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dsrd.config import model_label
+from dsrd.data import catalog
 from dsrd.models import model_class, settings
 
 HERE = Path(__file__).parent
@@ -100,9 +101,12 @@ def _model(record: Mapping[str, Any]) -> str:
 
 
 def _usual(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that the model has today, as a record keeps them."""
-    today: dict[str, Any] = asdict(settings(record["model"], record["dataset"], record["preset"], {}))
-    return dict(json.loads(json.dumps(today)))
+    """The settings that the model has today, as a record keeps them; some models size themselves by the stream."""
+    today: Any = settings(record["model"], record["dataset"], record["preset"], {})
+    if hasattr(today, "sized"):
+        spec = catalog.get(record["dataset"])
+        today = today.sized(round(0.7 * spec.events) if spec else 0)  # of which about 70 % are for training
+    return dict(json.loads(json.dumps(asdict(today))))
 
 
 def _is_earlier(record: Mapping[str, Any], usual: Mapping[str, Any]) -> bool:

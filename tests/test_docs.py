@@ -193,6 +193,11 @@ def test_records_of_an_earlier_version_are_marked():
     record["config"]["model_args"] = {}
     record["config"]["train"] = dict(dsrd.models.model_class("dsrd").card.recipe)
     assert pages._model(record) == "dsrd"
+    by_length = {"uci": 32, "mooc": 64}  # widths that the model takes by itself are not named
+    for dataset, dim in by_length.items():
+        record |= {"dataset": dataset, "config": record["config"] | {"model_args": {"dim": dim}}}
+        assert pages._model(record) == "dsrd"
+    assert pages._model(record | {"dataset": "uci"}) == "dsrd, dim=64"
     del record["config"]["train"]["decay_lr"]
     assert pages._model(record) == "dsrd, earlier version"
 

@@ -192,7 +192,7 @@ def test_evaluate_asks_the_questions(trained_once: Callable[[str], Path]):
         trained_once(TRAINED),
         "--questions",
         "--set",
-        "evaluate.ranked_events=9",
+        "evaluate.asked_events=9",
         "--results",
         "none",
     ]

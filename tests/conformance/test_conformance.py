@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from dsrd.events import Events, Query
 from dsrd.history.live import Live
 from dsrd.history.past import Past
 from dsrd.models import TemporalModel, model_class, names
+from dsrd.models.base import link_loss
 from dsrd.negatives.sampling import TrainingNegatives
 from dsrd.protocol import PROTOCOLS
 from dsrd.train import checkpoint
@@ -184,7 +186,10 @@ def test_every_parameter_gets_gradient(model: TemporalModel, stream: Dataset) ->
 
 
 def test_loss_falls_on_a_learnable_stream(model: TemporalModel, stream: Dataset) -> None:
-    """Two targets in twenty get nine events in ten: anyone who looks at a target's past can tell."""
+    """Two targets in twenty get nine events in ten: anyone who looks at a target's past can tell.
+
+    The second half of the claim is about the scores: a loss may contain what nobody can learn.
+    """
     if not model.num_parameters:
         pytest.skip("nothing to learn")
     generator = torch.Generator().manual_seed(0)
@@ -195,7 +200,16 @@ def test_loss_falls_on_a_learnable_stream(model: TemporalModel, stream: Dataset)
     past, negatives = past_of(stream, events), TrainingNegatives(events, 0)
     rules = PROTOCOLS["dyglib"]
     losses = [train_epoch(model, events, past, negatives, optimizer, rules, 50) for _ in range(10)]
-    assert losses[-1] < 0.8 * losses[0]
+    assert losses[-1] < 0.98 * losses[0]
+    model.eval()
+    model.state.reset()
+    surprises = []
+    for batch in events.batches(50):
+        query = Query.cat(batch.query(), negatives.sample(batch))
+        with torch.no_grad():
+            surprises.append(link_loss(model.score(query, past.during(batch)), len(batch)).item())
+        model.observe(batch, past)
+    assert sum(surprises) / len(surprises) < 0.8 * math.log(2)  # log(2): of somebody who knows nothing
 
 
 def test_streaming_equals_batches_of_one(name: str, stream: Dataset) -> None:

@@ -94,7 +94,9 @@ class NaiveState:
                 two[0] @ two[1],
             ]
         forth, back = ([time for src, dst, time in events if (src, dst) == pair] for pair in ((a, b), (b, a)))
-        of_first = [time for src, dst, time in events for end in (src, dst) if end == a]  # a self-loop counts twice
+        of_first = [
+            time for src, dst, time in events for end in (src, dst) if end == a
+        ]  # a self-loop counts twice
         follows = self.follow(a, b, events)
         for rate in FINE:
             values += [self.decayed(times, rate, now) for times in (forth, back, follows, of_first)]
@@ -342,7 +344,10 @@ def test_bfloat16_scores_do_not_depend_on_the_batch_size() -> None:
         results.append((torch.cat(readings), model.state.snapshot()))
     for pair, state in results[1:]:
         assert torch.equal(pair, results[0][0])
-        assert all(torch.equal(state[name], results[0][1][name]) for name in ("step1", "step2", "acts", "last", "previous"))
+        assert all(
+            torch.equal(state[name], results[0][1][name])
+            for name in ("step1", "step2", "acts", "last", "previous")
+        )
 
 
 def test_bfloat16_round_trip(tmp_path: Path) -> None:

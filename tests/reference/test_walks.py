@@ -94,9 +94,7 @@ class NaiveState:
                 two[0] @ two[1],
             ]
         forth, back = ([time for src, dst, time in events if (src, dst) == pair] for pair in ((a, b), (b, a)))
-        of_first = [
-            time for src, dst, time in events for end in (src, dst) if end == a
-        ]  # a self-loop counts twice
+        of_first = [time for src, dst, time in events for end in (src, dst) if end == a]  # twice in a self-loop
         follows = self.follow(a, b, events)
         for rate in FINE:
             values += [self.decayed(times, rate, now) for times in (forth, back, follows, of_first)]

@@ -11,12 +11,14 @@ No node is withheld from training: the events of a withheld node would be missin
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from math import log
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from dsrd.config import RunConfig
 from dsrd.estimator.link_predictor import LinkPredictor
@@ -85,9 +87,8 @@ def learned_decays(
         "seed": seed,
         "taus": law.taus,
         "true_half_lives": [round(tau * log(2), 2) for tau in law.taus],
-        "half_lives_before": half_lives(before),
-        "half_lives": half_lives(model.learned()),
-        "mean_half_life": mean_half_life(half_lives(model.learned())),
+        "half_lives_before": half_lives(before, law.taus),
+        "half_lives": half_lives(model.learned(), law.taus),
         "learned": model.learned(),
         "val_ap": [line["val_ap"] for line in progress.history],
         "calibration": {
@@ -102,21 +103,26 @@ def learned_decays(
     }
 
 
-def half_lives(learned: dict[str, Any]) -> list[dict[str, float]]:
-    """The half-lives of a model's retention in events, with their weights, the heaviest first; none: empty."""
-    retention = learned.get("retention", {})
-    flat_values = np.ravel(retention.get("half_life_in_events", []))
-    weights = np.ravel(retention.get("weight", np.ones(len(flat_values))))
-    pairs = zip(flat_values.tolist(), weights.tolist(), strict=True)
-    return [{"events": value, "weight": weight} for value, weight in sorted(pairs, key=lambda pair: -abs(pair[1]))]
+def half_lives(learned: dict[str, Any], taus: Sequence[float]) -> list[dict[str, float]]:
+    """For each true constant the share of the learned memory that is nearest to it, and its half-life.
+
+    With one constant that is the half-life of the whole memory. With several, each rate of the grid belongs to the
+    constant that is nearest on a logarithmic scale.
+    """
+    memory = learned["memory"]
+    scales, weights = np.array(memory["scales_in_events"]), np.array(memory["repeat"]["weights"])
+    nearest = np.abs(np.log(scales[:, None] / np.array(taus))).argmin(axis=1)
+    return [
+        {"share": round(float(part.sum()), 4), "events": round(half_life(scales, part), 2)}
+        for part in (weights * (nearest == number) for number in range(len(taus)))
+    ]
 
 
-def mean_half_life(values: list[dict[str, float]]) -> float | None:
-    """The geometric mean by weight, to compare with a single true half-life; None without half-lives."""
-    if not values:
-        return None
-    weights = [abs(value["weight"]) for value in values]
-    return round(float(np.exp(np.average(np.log([value["events"] for value in values]), weights=weights))), 2)
+def half_life(scales: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
+    """The age at which a mixture of exponentials has fallen to a half."""
+    ages = np.geomspace(scales[0] / 10, scales[-1], 100_000)
+    kept = (weights[:, None] * np.exp(-ages / scales[:, None])).sum(axis=0)
+    return float(ages[np.argmax(kept <= weights.sum() / 2)])
 
 
 if __name__ == "__main__":

@@ -176,9 +176,30 @@ def test_the_model_of_contributing_passes_the_conformance_tests(tmp_path: Path):
 
 
 @pytest.mark.parametrize("script", GENERATORS)
-def test_generated_pages_are_fresh(script: str):
+def test_generated_pages_are_fresh(script: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(DOCS)  # they import their neighbours
     for name, text in load_file(DOCS / script).pages().items():
         assert (DOCS / name).read_text() == text, f"docs/{name} is stale: run `python docs/{script}`"
+
+
+def test_records_of_an_earlier_version_are_marked():
+    pages = load_file(DOCS / "record_pages.py")
+    line = next(line for line in (ROOT / "results" / "edgebank.jsonl").read_text().splitlines())
+    record = json.loads(line)
+    assert pages._model(record) == "edgebank"
+    record["config"]["model_args"]["setting_that_is_gone"] = 1
+    assert pages._model(record) == "edgebank, earlier version"
+    record = json.loads(line) | {"model": "dsrd"}
+    record["config"]["model_args"] = {}
+    record["config"]["train"] = dict(dsrd.models.model_class("dsrd").card.recipe)
+    assert pages._model(record) == "dsrd"
+    by_length = {"uci": 32, "mooc": 64}  # widths that the model takes by itself are not named
+    for dataset, dim in by_length.items():
+        record |= {"dataset": dataset, "config": record["config"] | {"model_args": {"dim": dim}}}
+        assert pages._model(record) == "dsrd"
+    assert pages._model(record | {"dataset": "uci"}) == "dsrd, dim=64"
+    del record["config"]["train"]["decay_lr"]
+    assert pages._model(record) == "dsrd, earlier version"
 
 
 def load_file(path: Path) -> ModuleType:

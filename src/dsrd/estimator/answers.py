@@ -71,7 +71,10 @@ def _answers(online: OnlineModel, time: Tensor, score: Tensor, bits: Tensor) -> 
 
 
 def _stream_rate(online: OnlineModel, time: Tensor) -> Tensor:
-    """Events of the whole stream per day, or per unit of time where times are numbers.  # [Q]"""
+    """Events of the whole stream per day, or per unit of time where times are numbers.  # [Q]
+
+    After the last event it stays as it was: what has happened since is not known yet, it is not a silence.
+    """
     data = online.stream.dataset()
-    rate = torch.from_numpy(event_rate(data.events.time.numpy(), time.numpy()))
+    rate = torch.from_numpy(event_rate(data.events.time.numpy(), time.clamp(max=online.after_last).numpy()))
     return rate * SECONDS_PER_DAY if data.dates else rate

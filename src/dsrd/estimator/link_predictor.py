@@ -177,8 +177,7 @@ class LinkPredictor:
         """Evaluate on the test part of the stream, next to the rules that learn nothing.
 
         With `events`, evaluate on those: they must follow the stream, and each is scored before it is observed.
-        The model and its state do not change. `settings` are those of evaluation: `negatives`, `candidates`,
-        `questions=True`, `reading="law"`, ...
+        The model and its state do not change. `settings` are those of evaluation: `questions=True`, ...
         """
         fitted, run = self.fitted, self._evaluation_run(protocol, head, settings)
         with reporting(progress):

@@ -6,28 +6,37 @@ One model with two states, chosen by the preset.
 equations, and the choices made where the paper is open, are in the docstring of `dense`.
 
 The default (`walks`) adds identities. Every node has a fixed random code computed from its id. An event adds the
-partner's code to the node's state, and the code of the *other endpoint* is the query. The state is kept for
-several decay rates and for walks of one and two steps (`walk_state`). It includes every event before the query's
-own time. For a pair (u, v) at time t, with u as the node and v as its partner, and then the other way round:
+partner's code to the node's state, and the code of the *other endpoint* is the query. The state holds walks of one
+and two steps and exact counts: meetings of a pair, events of a node, and successions, v right after w
+(`walk_state`). All of it is kept at a grid of decay rates, and each head of each layer reads it at a rate of its
+own, which is learned (`kernels`). It includes every event before the query's own time. For a pair (u, v) at time
+t, with u as the node and v as its partner, and then the other way round:
 
     x_i     = log(1 + t - t_i)                           age of u's i-th latest event, whose partner is w_i
-    z_i     = state read of (w_i, v);  s = of (u, v)     products of codes and walks, per rate and walk length
+    z_i     = state read of (w_i, v);  s = of (u, v)     walks and exact counts, log(1 + .), learned rates
+    a_u     = state read of u alone                      lengths of walks, counts of events, learned rates
     c_u     = u's edge features against all events'      per rate and feature (`feature_levels`)
-    token_i = mlp[ time(x_i), direction, rank, z_i, window counts, edge features ]
+    token_i = gelu(W'' [ time(x_i), z_i, window counts, direction, rank, edge features ])
     omega_i = sigmoid(cos(q, k_i)) exp(-lambda x_i^alpha)       short-term injection, over max(sum, 1)
     psi_i   = exp(-l delta x_i)                                 diffusion along walks, over max(sum, 1)
     O       = gamma (W s + W' sum_i psi_i z_i) + (1 - gamma) sum_i omega_i (q k_i / sqrt d) v_i
     h       = h + LN(O),  then  h + W2 gelu(W1 LN(h))           layers l = 1, 2, ...
-    partner = mlp[ h_u, h_v, s, activity and c of u and of v ]  which partner, given that u acts at t?
-    pair    = partner + mlp[ the same ]                         does this pair interact at t?
 
-lambda > 0, alpha and gamma in (0, 1) and delta > 0 are learned per head and layer.
+Scores are logarithms of two factors, for S sources and D targets of the training events:
 
-The partner head learns from random negatives. The pair head learns mostly from pairs that met before and may have
-stopped (`pair_random` weighs the random negatives). Random targets that have not met anybody yet count least
-(`pair_unmet`): the pool of negatives contains nodes that only appear later, which no model could know. In
-training, the ages x of each batch are multiplied by a random factor (`stretch`), because streams change their
-pace.
+    p0       = first guess: u repeats, replies, or goes on as others did (`memory`)
+    partner  = log(D p(v | u, t))    = log(D p0) + mlp[ h_u, h_v, s, a and c of u and of v, log(D p0) ]
+    activity = log(S p(u | t))       = mlp[ a_u, c_u, node features, ages and directions of u's 4 latest events ]
+    pair     = log(S D p(u, v | t))  = partner + activity
+
+lambda > 0, alpha and gamma in (0, 1), delta > 0 and the rates of the reads are learned per head and layer, the
+weights of the memory per kind and rate; all of them at a learning rate of their own (`train.decay_lr`).
+
+Both factors are learned by telling events from noise of a known law, whose log intensity is subtracted from the
+logits (`dsrd.negatives.noise`): for `partner` a uniform target and, for every second event, an earlier partner of
+the source; for `activity` a uniform source and the source of an earlier event. In training, the ages x of each
+batch are multiplied by a random factor (`stretch`), because streams change their pace. The width `dim` is 32, and
+64 for more than 150,000 training events.
 
 Symbols of the paper and their names in code:
 
@@ -35,11 +44,11 @@ Symbols of the paper and their names in code:
     x_j                     Inputs.of_node                                        dense
     X(l)                    x; h in the default                                   dense; walk_body
     phi_e, W_t, W_e         Inputs.of_event: edge, log_rate, mix                  dense
-    E_t, kappa              Window, `neighbors`: the latest events of a node      dense; walk_body
+    E_t, kappa              Window, `neighbors`: the latest events of a node      dense; walk_layer
     Delta t                 age; in every decay x = log(1 + age)                  dense; walk_body
-    Q, W_Q                  query                                                 dense; walk_body
-    K, W_K                  key; in the default the token itself                  dense; walk_body
-    V, W_V                  value                                                 dense; walk_body
+    Q, W_Q                  query                                                 dense; walk_layer
+    K, W_K                  key; in the default the token itself                  dense; walk_layer
+    V, W_V                  value                                                 dense; walk_layer
     omega                   Decays.omega                                          retention
     lambda, alpha           Decays.forward, from raw_lambda and raw_alpha         retention
     Delta                   DenseLayer.injection; times q: injected               dense
@@ -49,7 +58,7 @@ Symbols of the paper and their names in code:
     psi, delta              Decays.psi, from raw_delta                            retention
     A(l)                    never stored: code times S(l) estimates its entries   walk_state
     T_t, diffusion of S     weighted_rows; in the default extend_walks            steps; walk_state
-    O(l)                    out                                                   dense; walk_body
+    O(l)                    out                                                   dense; walk_layer
     Z, LN, W_1, W_2         Block                                                 retention
     K, H, d                 `layers`, `heads`, `dim` / `heads`                    settings
     h_u                     Body.embed, Body.represent                            dense; walk_body
@@ -58,13 +67,16 @@ Symbols of the paper and their names in code:
     added by the default    in code                                               file
     r_i                     write_code: the node's code                           walk_state
     S1, S2                  NodeRows.step1, step2                                 walk_state
-    decay rates             Decay.rate of walks, Decay.fine of exact counts       walk_state
-    z_i, s                  Window.z, Reading.pair                                walk_body; walk_queries
+    exact counts            PairRows.met of `pairs` and `follows`, NodeRows.acts  walk_state
+    grid of decay rates     Decay.rate of walks, Decay.fine of exact counts       walk_state
+    learned rates           Kernels.weights, from raw_place                       kernels
+    z_i, s, a_u             LearnedReads.pair, LearnedReads.nodes                 learned_reads
     c_u, n_u, C_u           Content.read; n_u, C_u in LevelState.content          content; feature_levels
     token_i                 Walks._tokens, AgeFeatures, window counts             walk_body; windows
-    W, W'                   WalkLayer.retain, diffuse                             walk_body
-    activity of u           Reading.node: lengths of S1, S2 and event counts      walk_queries
-    pair                    DSRD.activity, added to the partner's logit           __init__
+    W, W'                   WalkLayer.retain, diffuse                             walk_layer
+    p0, pi                  Memory.forward, Memory.weights from raw_kinds         memory
+    p(u | t)                DSRD.activity, on Walks.sources                       __init__; walk_body
+    S, D                    DSRD.num_sources, DSRD.num_targets                    __init__
 
 The files `clock`, `walk_state`, `overlay`, `windows`, `walk_queries` and `feature_levels` hold plain loops over
 arrays that numba compiles; their arguments are NamedTuples of arrays, declared at the top of each file.

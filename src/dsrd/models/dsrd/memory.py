@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from dsrd.models.dsrd.kernels import half_lives
+from dsrd.models.dsrd.retention import six_digits
 from dsrd.models.dsrd.settings import DSRDConfig
 
 KINDS = ("repeat", "reply", "follow")
@@ -62,7 +63,7 @@ class Memory(nn.Module):
             return {}
         uniform, weight = self.weights()
         kernel = weight / weight.sum(1, keepdim=True).clamp(min=1e-12)
-        values: dict[str, Any] = {"uniform": round(uniform.item(), 4)}
+        values: dict[str, Any] = {"uniform": round(uniform.item(), 4), "scales_in_events": six_digits(scales)}
         for kind, share, life, part in zip(
             KINDS, weight.sum(1).tolist(), half_lives(kernel, scales).tolist(), kernel.tolist(), strict=True
         ):

@@ -186,10 +186,7 @@ def test_every_parameter_gets_gradient(model: TemporalModel, stream: Dataset) ->
 
 
 def test_loss_falls_on_a_learnable_stream(model: TemporalModel, stream: Dataset) -> None:
-    """Two targets in twenty get nine events in ten: anyone who looks at a target's past can tell.
-
-    The second half of the claim is about the scores: a loss may contain what nobody can learn.
-    """
+    """Two targets in twenty get nine events in ten: anyone who looks at a target's past can tell."""
     if not model.num_parameters:
         pytest.skip("nothing to learn")
     generator = torch.Generator().manual_seed(0)
@@ -200,16 +197,24 @@ def test_loss_falls_on_a_learnable_stream(model: TemporalModel, stream: Dataset)
     past, negatives = past_of(stream, events), TrainingNegatives(events, 0)
     rules = PROTOCOLS["dyglib"]
     losses = [train_epoch(model, events, past, negatives, optimizer, rules, 50) for _ in range(10)]
-    assert losses[-1] < 0.98 * losses[0]
+    if not model.has_intensity:
+        assert losses[-1] < 0.8 * losses[0]
+        return
+    assert losses[-1] < 0.98 * losses[0]  # what tells sources from noise cannot be learned here
+    assert surprise(model, events, past, negatives) < 0.8 * math.log(2)  # log(2): of somebody who knows nothing
+
+
+def surprise(model: TemporalModel, events: Events, past: Past, negatives: TrainingNegatives) -> float:
+    """The mean loss of a trained model's first head, events against random targets."""
+    losses = []
     model.eval()
     model.state.reset()
-    surprises = []
     for batch in events.batches(50):
         query = Query.cat(batch.query(), negatives.sample(batch))
         with torch.no_grad():
-            surprises.append(link_loss(model.score(query, past.during(batch)), len(batch)).item())
+            losses.append(link_loss(model.score(query, past.during(batch)), len(batch)).item())
         model.observe(batch, past)
-    assert sum(surprises) / len(surprises) < 0.8 * math.log(2)  # log(2): of somebody who knows nothing
+    return sum(losses) / len(losses)
 
 
 def test_streaming_equals_batches_of_one(name: str, stream: Dataset) -> None:

@@ -172,7 +172,7 @@ def test_inspect_gives_learned_constants_sizes_and_curve(callers: Path):
     assert (result["model"], result["dataset"], result["complete"]) == (DEFAULT, "calls", True)
     assert (result["epochs"], result["best_epoch"], result["curve"]) == (1, 1, log)
     assert result["learned"] == log[0]["learned"]
-    assert set(result["learned"]) == {"layer_1", "layer_2", "walks_fade_in_events", "counts_fade_in_events"}
+    assert set(result["learned"]) == {"layer_1", "layer_2", "retention", "memory"}
     assert result["state"]["bytes"] == sum(field["bytes"] for field in result["state"]["fields"].values()) > 0
     assert result["parameters"] == json.loads((callers / "record.json").read_text())["parameters"]
 
@@ -182,7 +182,14 @@ def test_inspect_prints_tables_that_fit_80_columns(trained_once: Callable[[str],
     Path("run").symlink_to(trained_once(model))
     shown = done("inspect", "run").out
     assert all(len(line.rstrip()) <= 80 for line in shown.splitlines())
-    assert ("layer 1: lambda" in shown) == (model == DEFAULT)
+    constants = (
+        "learned: layer 1",
+        "half life in events: layer 2",
+        "learned: memory",
+        "repeat: half life in events",
+    )
+    assert all((constant in shown) == (model == DEFAULT) for constant in constants)
+    assert "[" not in shown
     assert ("state after training" in shown) == (model != STATELESS)
     assert "val AUC" in shown
     assert "best" in shown

@@ -8,6 +8,7 @@ import torch
 from dsrd.data.dataset import Dataset
 from dsrd.evaluate.task import Task
 from dsrd.models import GraphSpec, TemporalModel, create, model_class, names, settings
+from support.random_heads import with_random_heads
 
 
 def make_stream(seed: int = 0, events: int = 400, nodes: int = 30, moments: int = 250) -> Dataset:
@@ -59,7 +60,7 @@ def build(variant: str, stream: Dataset, seed: int = 0, whole_moments: bool = Fa
     )
     model = create(name, spec, settings(name, stream.name, preset, model_class(name).card.small))
     model.calibrate(stream.events[:200])
-    return model
+    return with_random_heads(model)
 
 
 @pytest.fixture(params=variants())

@@ -231,7 +231,7 @@ def test_heads_are_chosen_by_name(opened: Opened):
 
 def test_both_readings_and_the_questions_are_in_the_results(opened: Opened):
     model = opened("dsrd")
-    results = model.evaluate(questions=True, ranked_events=7, progress=False)
+    results = model.evaluate(questions=True, asked_events=7, progress=False)
     assert set(results.record["heads"]) == {"pair", "law"}
     assert results.questions["partner"]["ranked_events"] == 7
     assert results.questions.table()["model"][0] == "dsrd"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -16,9 +17,13 @@ from dsrd.data.dataset import Dataset
 from dsrd.events import Query
 from dsrd.history.past import Past
 from dsrd.models import GraphSpec, create, model_class
+from dsrd.models.dsrd.memory import FADED
+from dsrd.models.dsrd.walk_body import LATEST
 from dsrd.negatives.sampling import TrainingNegatives
 from reference.test_levels import compared
-from reference.test_walks import FINE, RATES, WIDTH, NaiveState
+from reference.test_walks import COUNT_SCALES, FINE, RATES, SCALES, WIDTH, NaiveState
+
+GRIDS = ("scales", "count_scales")
 
 
 def stream(events: int = 50, nodes: int = 7) -> Dataset:
@@ -41,19 +46,20 @@ def make_model(data: Dataset, whole_moments: bool = False, **settings: Any) -> A
     values = {
         **cls.card.small,
         "code_dim": WIDTH,
-        "neighbors": 4,
-        "scales": RATES,
-        "count_scales": FINE,
+        "neighbors": 5,
+        "scales": SCALES,
+        "count_scales": COUNT_SCALES,
         **settings,
     }
     spec = GraphSpec(
         num_nodes=data.num_nodes, node_dim=data.node_dim, edge_dim=data.edge_dim, whole_moments=whole_moments
     )
     model = create("dsrd", spec, overridden(cls.Config(), values))
-    model.body.rate = torch.tensor(RATES, dtype=torch.float64)
-    model.body.fine = torch.tensor(FINE, dtype=torch.float64)
+    model.body.rate, model.body.fine = (1 / torch.tensor(values[name]).double() for name in GRIDS)
+    model.body.num_targets = torch.tensor(6.0)
     for name, parameter in model.named_parameters():  # nothing at a special value
-        parameter.data += 0.1 * torch.randn(parameter.shape) if "norm" in name or "raw" in name else 0
+        special = "norm" in name or "raw" in name or not parameter.any()
+        parameter.data += 0.1 * torch.randn(parameter.shape) if special else 0
     return model.eval()
 
 
@@ -66,34 +72,86 @@ class NaiveDSRD:
 
     def __init__(self, model: Any, data: Dataset) -> None:
         self.model, self.body, self.data, self.k = model, model.body, data, model.config.neighbors
+        self.layers = range(model.config.layers)
         self.rows = list(zip(*(column.tolist() for column in data.events.numpy()), strict=True))
         self.state = NaiveState([row[:3] for row in self.rows], model.graph.whole_moments)
 
-    def window(self, node: int, t: float) -> list[tuple[int, int, float, float]]:
+    def window(self, node: int, t: float, k: int) -> list[tuple[int, int, float, float]]:
         """(partner, event, age, outgoing) of the latest events, newest first."""
         events = []
         for src, dst, time, id in self.rows:
             if time < t:
                 events += [(dst, id, t - time, 1.0)] * (src == node) + [(src, id, t - time, 0.0)] * (dst == node)
-        return events[::-1][: self.k]
+        return events[::-1][:k]
 
     def time(self, age: float) -> Tensor:
         x = torch.tensor(math.log1p(age))
         part = self.body.age
         return torch.cat([torch.cos(x * part.rate + part.phase), torch.tanh(x - part.step)])
 
-    def read(self, a: int, b: int, t: float) -> Tensor:
-        return torch.tensor(self.state.pair(a, b, t), dtype=torch.float32).clamp(min=0).log1p()
+    def kernel(self, layer: int, head: int, scales: tuple[float, ...]) -> list[Tensor]:
+        """The weights of the grid in a head's kernel: of the two scales next to its own, by their logarithms."""
+        share = torch.sigmoid(self.body.reads.layers[layer].raw_place[head])
+        first, last = math.log(COUNT_SCALES[0]), math.log(COUNT_SCALES[-1])
+        wanted = first + share * (last - first)
+        weights = [torch.zeros(()) for _ in scales]
+        for i, (low, high) in enumerate(pairwise(map(math.log, scales))):
+            if low <= wanted < high:
+                weights[i], weights[i + 1] = (high - wanted) / (high - low), (wanted - low) / (high - low)
+        return weights
 
-    def activity(self, node: int, t: float) -> Tensor:
-        counts = torch.tensor(self.state.node(node, t), dtype=torch.float32).clamp(min=0).log1p()
+    def mixed(self, layer: int, values: list[float], scales: tuple[float, ...]) -> Tensor:
+        """Readings on a grid, the same channels for every scale, at the rate of each head."""
+        channels, out = len(values) // len(scales), []
+        for head in range(self.model.config.heads):
+            weights = self.kernel(layer, head, scales)
+            for channel in range(channels):
+                at_rates = [max(value, 0.0) for value in values[channel::channels]]
+                out.append(sum(w * value for w, value in zip(weights, at_rates, strict=True)))
+        return torch.stack(out)
+
+    def read(self, layer: int, a: int, b: int, t: float) -> Tensor:
+        values = self.state.pair(a, b, t)
+        products, counts, meetings = values[: 6 * len(RATES)], values[6 * len(RATES) : -2], values[-2:]
+        parts = [self.mixed(layer, products, SCALES), self.mixed(layer, counts, COUNT_SCALES)]
+        return torch.cat([*parts, torch.tensor(meetings)]).log1p()
+
+    def node(self, node: int, t: float) -> Tensor:
+        values, parts = self.state.node(node, t), []
+        for layer in self.layers:
+            parts.append(self.mixed(layer, values[: 2 * len(RATES)], SCALES))
+            parts.append(self.mixed(layer, values[2 * len(RATES) :], COUNT_SCALES))
         x = signed_log(self.data.edge_x[1:]).double().numpy()
-        return torch.cat([counts, signed_log(torch.tensor(compared(self.state, x, node, t), dtype=torch.float32))])
+        content = signed_log(torch.tensor(compared(self.state, x, node, t), dtype=torch.float32))
+        return torch.cat([torch.cat(parts).log1p(), content])
+
+    def guess(self, src: int, dst: int, t: float) -> Tensor:
+        """log(D p0): the uniform target, then what the source repeats, replies to and goes on to."""
+        events, now, memory = self.state.before(t), self.state.now(t), self.body.memory
+        power = [torch.exp(memory.raw_uniform[0]), torch.exp(memory.raw_kinds)]
+        everything = power[0] + power[1].sum()
+        latest = self.window(src, t, 1)
+        total = power[0] / everything
+        for g, rate in enumerate(FINE):
+            sent, received = ([e for e in events if e[role] == src] for role in (0, 1))
+            kinds = [
+                ([time for _, end, time in sent if end == dst], [time for _, _, time in sent]),
+                ([time for end, _, time in received if end == dst], [time for _, _, time in received]),
+            ]
+            if latest:
+                w = latest[0][0]
+                of_w = [time for a, b, time in events for end in (a, b) if end == w]
+                kinds.append((self.state.follow(w, dst, events), of_w))
+            for kind, times in enumerate(kinds):
+                count, among = (self.state.decayed(each, rate, now) for each in times)
+                share = min(count / (among + FADED), 1)
+                total = total + power[1][kind, g] / everything * share * self.body.num_targets
+        return torch.log(total)
 
     def embed(self, node: int, other: int, t: float) -> Tensor:
-        window, across = self.window(node, t), self.window(other, t)
+        window, across = self.window(node, t, self.k), self.window(other, t, self.k)
         partners, other_partners = [w for w, *_ in window], [w for w, *_ in across]
-        z = [self.read(w, other, t) for w in partners]
+        z = [self.read(0, w, other, t) for w in partners]
         tokens = []
         for i, (w, event, age, outgoing) in enumerate(window):
             across_at_time = sum(met == w and then == age for met, _, then, _ in across)
@@ -106,11 +164,11 @@ class NaiveDSRD:
         last = self.time(window[0][2]) if window else torch.zeros(self.model.config.time_dim)
         length = torch.tensor([math.log1p(len(window))])
         h = self.body.start(
-            torch.cat([last, has_history, length, self.activity(node, t), signed_log(self.data.node_x[node])])
+            torch.cat([last, has_history, length, self.node(node, t), signed_log(self.data.node_x[node])])
         )
         x = [math.log1p(age) for _, _, age, _ in window]
-        for layer in self.body.layers:
-            h = self.block(layer, h, tokens, z, self.read(*self.ordered(node, other), t), x)
+        for depth, layer in enumerate(self.body.layers):
+            h = self.block(layer, h, tokens, z, self.read(depth, *self.ordered(node, other), t), x)
         return h
 
     def ordered(self, node: int, other: int) -> tuple[int, int]:
@@ -143,10 +201,21 @@ class NaiveDSRD:
 
     def score(self, src: int, dst: int, t: float, head: str) -> Tensor:
         self.queried = (src, dst)
-        parts = [self.embed(src, dst, t), self.embed(dst, src, t), self.read(src, dst, t)]
-        features = torch.cat([*parts, self.activity(src, t), self.activity(dst, t)])
-        partner = self.model.partner(features)[0]
-        return partner if head == "partner" else partner.detach() + self.model.activity(features)[0]
+        parts = [self.embed(src, dst, t), self.embed(dst, src, t)]
+        parts += [self.read(layer, src, dst, t) for layer in self.layers]
+        guess = self.guess(src, dst, t)
+        partner = guess + self.model.partner(
+            torch.cat([*parts, self.node(src, t), self.node(dst, t), guess[None]])
+        )
+        return partner[0] + (self.activity(src, t) if head == "pair" else 0)
+
+    def activity(self, src: int, t: float) -> Tensor:
+        latest = self.window(src, t, LATEST)
+        x, exists, outgoing = torch.zeros(3, LATEST)
+        for i, (_, _, age, sent) in enumerate(latest):
+            x[i], exists[i], outgoing[i] = math.log1p(age), 1, sent
+        known = [self.node(src, t), signed_log(self.data.node_x[src])]
+        return self.model.source(torch.cat([*known, x, exists, outgoing]))[0]
 
 
 @pytest.mark.parametrize("head", ["partner", "pair"])
@@ -200,34 +269,8 @@ def test_embeddings(observed: int) -> None:
         known, now, slow = naive.state.before(t), naive.state.now(t), min(RATES)
         walks = [torch.tensor(step(u, now, slow, known)) for step in (naive.state.step1, naive.state.step2)]
         directions = [walk / (walk.norm() or 1.0) for walk in walks]
-        expected = torch.cat([naive.embed(u, 0, t), naive.activity(u, t), *directions]).float()
+        expected = torch.cat([naive.embed(u, 0, t), naive.node(u, t), *directions]).float()
         assert torch.allclose(result[row], expected, atol=1e-3)
-
-
-@pytest.mark.parametrize("ablate", ["no_block", "no_temporal_decay", "no_diffusion", "no_state"])
-def test_an_ablation_removes_its_part_and_no_gradient_reaches_it(ablate: str) -> None:
-    data = stream()
-    past = Past(data.events, edge_x=data.edge_x, node_x=data.node_x)
-    whole, part = make_model(data), make_model(data, ablate=ablate)
-    query = data.events[20:].query()
-    for model in (whole, part):
-        model.observe(data.events[:20], past)
-    assert not torch.allclose(whole.score(query, past), part.score(query, past), atol=1e-3)
-    part.zero_grad()
-    part.score(query, past).sum().backward()
-    layer = part.body.layers[0]
-    decays = layer.decays
-    unused = {
-        "no_block": [decays.raw_lambda, decays.raw_gamma, decays.raw_delta, layer.value],
-        "no_temporal_decay": [decays.raw_lambda, decays.raw_alpha],
-        "no_diffusion": [decays.raw_delta, layer.diffuse],
-        "no_state": [decays.raw_gamma, decays.raw_delta, layer.retain.weight],
-    }[ablate]
-    assert all(weight.grad is None or not weight.grad.any() for weight in unused)
-    if ablate == "no_state":
-        before_reset = part.score(query, past)
-        part.state.reset()
-        assert torch.equal(before_reset, part.score(query, past))
 
 
 @pytest.mark.parametrize("unit", [1e-6, 86_400.0])
@@ -267,34 +310,47 @@ def test_training_multiplies_all_ages_by_one_random_factor() -> None:
     assert not torch.allclose(result, unstretched, atol=1e-3)
 
 
-@pytest.mark.parametrize(("pair_random", "pair_unmet"), [(0.25, 0.25), (0.25, 1.0), (0.5, 0.0), (0.0, 0.25)])
-def test_the_loss_is_the_sum_of_both_heads_losses(pair_random: float, pair_unmet: float) -> None:
-    """Partner: events against random targets. Pair: a weighted mean in which random targets weigh less, and those
-    without any event even less; the weights are not normalised again."""
+def test_the_loss_tells_events_from_noise_of_a_known_law() -> None:
+    """Partner and activity, each with the logit log p - log n: what tells events from noise best."""
     data = stream(events=90, nodes=20)
     start = int((data.events.time < data.events.time[20]).sum())  # a timestamp's first event
     batch, negatives = data.events[start : start + 30], TrainingNegatives(data.events, seed=4)
     past = Past(data.events, edge_x=data.edge_x, node_x=data.node_x).during(batch)
-    model = make_model(data, pair_random=pair_random, pair_unmet=pair_unmet)
+    model = make_model(data)
     model.observe(data.events[:start], past)
     drawn = negatives.state()
     result = model.loss(batch, negatives, past)
     negatives.restore(drawn)
-    earlier, random = negatives.earlier(batch, len(batch) // 2), negatives.sample(batch)
-    assert len(earlier)
+    random, met, sources = negatives.sample(batch), negatives.met(batch), negatives.sources(batch)
+    assert len(met)
+    assert len(sources) == 2 * len(batch)
 
-    def surprise(head: str, query: Query, happened: bool) -> Tensor:
-        logits = model.score(query, past, head)
-        return -torch.log(torch.sigmoid(logits if happened else -logits))
+    earlier = list(zip(data.events.src[:start].tolist(), data.events.dst[:start].tolist(), strict=True))
+    num_sources, num_targets = len(set(data.events.src.tolist())), len(set(data.events.dst.tolist()))
 
-    partner = torch.cat([surprise("partner", batch.query(), True), surprise("partner", random, False)])
-    happened, stopped = surprise("pair", batch.query(), True).sum(), surprise("pair", earlier, False).sum()
-    met = [
-        bool((((data.events.src == node) | (data.events.dst == node)) & (data.events.time < time)).any())
-        for node, time in zip(random.dst, random.time, strict=True)
-    ]
-    assert 0 < sum(met) < len(met)
-    counted = pair_random * torch.tensor([1.0 if known else pair_unmet for known in met])
-    weights = len(batch) + len(earlier) + pair_random * len(batch)
-    pair = (happened + stopped + (counted * surprise("pair", random, False)).sum()) / weights
-    assert torch.allclose(result, partner.mean() + pair, atol=1e-5)
+    def target_noise(u: int, v: int) -> float:
+        partners = {dst for src, dst in earlier if src == u}
+        return 1 + num_targets / 2 * (v in partners) / max(len(partners), 1)
+
+    def source_noise(u: int) -> float:
+        return 1 + num_sources * sum(src == u for src, _ in earlier) / start
+
+    def surprise(logit: Tensor, noise: float, happened: bool) -> Tensor:
+        chance = torch.exp(logit) / (torch.exp(logit) + noise)  # of being an event
+        return -torch.log(chance if happened else 1 - chance)
+
+    partner, activity = [], []
+    for query in (batch.query(), random, met):
+        for u, v, logit in zip(query.src.tolist(), query.dst.tolist(), model.score(query, past), strict=True):
+            partner.append(surprise(logit, target_noise(u, v), len(partner) < len(batch)))
+    for query in (batch.query(), sources):
+        for u, logit in zip(query.src.tolist(), model.activity(query, past), strict=True):
+            activity.append(surprise(logit, source_noise(u), len(activity) < len(batch)))
+    expected = torch.stack(partner).mean() + torch.stack(activity).mean()
+    assert torch.allclose(result, expected, atol=1e-5)
+    weights = list(model.parameters())
+    gradients, expected_gradients = (
+        torch.autograd.grad(loss, weights, allow_unused=True) for loss in (result, expected)
+    )
+    for one, other in zip(gradients, expected_gradients, strict=True):
+        assert torch.allclose(one, other, atol=1e-5, rtol=1e-3)

@@ -41,7 +41,8 @@ def make_model(data: Dataset, **changes: Any) -> Any:
     spec = GraphSpec(num_nodes=data.num_nodes, node_dim=data.node_dim, edge_dim=data.edge_dim)
     model = create("dsrd", spec, settings("dsrd", "toy", "paper", values))
     for name, parameter in model.named_parameters():  # nothing at a special value
-        parameter.data += 0.3 * torch.randn(parameter.shape) if "norm" in name or "raw" in name else 0
+        special = "norm" in name or "raw" in name or not parameter.any()
+        parameter.data += 0.3 * torch.randn(parameter.shape) if special else 0
     return model.double().eval()
 
 

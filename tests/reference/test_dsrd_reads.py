@@ -63,7 +63,7 @@ def questions(events: Events) -> list[tuple[Query, Events]]:
 @torch.no_grad()
 def answer(model: DSRD, past: Past, query: Query, unobserved: Events) -> Tensor:
     now = past.during(unobserved)
-    return torch.cat([model.score(query, now), model.embed(query.src, query.time, now).flatten()])
+    return torch.cat([model.score(query, now, model.heads[-1]), model.embed(query.src, query.time, now).flatten()])
 
 
 @pytest.mark.parametrize("kind", ["float32", "bfloat16", "dense"])
@@ -121,7 +121,8 @@ def test_compiled_queries_get_the_state_without_the_right_to_write(
 
         return query
 
-    kernels = [(walk_queries, "read"), (walk_queries, "directions"), (feature_levels, "read")]
+    kernels = [(walk_queries, name) for name in ("read", "read_sources", "directions")]
+    kernels.append((feature_levels, "read"))
     for module, name in kernels:
         monkeypatch.setattr(module, name, checked(getattr(module, name)))
     answer(model, past, *questions(events)[0])

@@ -78,20 +78,21 @@ def test_negatives_equal_the_slow_twin(
     assert query.time.tolist() == events.time.tolist()
 
 
-def test_earlier_pairs_met_before_the_batch_and_not_during_it() -> None:
+def test_met_targets_are_those_that_the_source_met_before_the_batch() -> None:
     rng = np.random.default_rng(0)
-    events = Events.from_numpy(
-        rng.integers(1, 9, 600), rng.integers(1, 9, 600), np.sort(rng.integers(0, 300, 600))
-    )
+    src, dst, time = rng.integers(1, 9, 600), rng.integers(1, 9, 600), np.sort(rng.integers(0, 300, 600))
+    events = Events.from_numpy(src, dst, time)
     sampler = TrainingNegatives(events, seed=0)
-    assert len(sampler.earlier(events[:20], 50)) == 0  # there are no earlier pairs
-    batch = events[400:420]
-    query = sampler.earlier(batch, 2000)
-    first, last = float(batch.time[0]), float(batch.time[-1])
-    pairs = list(zip(*(column.tolist() for column in events.numpy()[:3]), strict=True))
-    before = {(src, dst) for src, dst, t in pairs if t < first}
-    during = {(src, dst) for src, dst, t in pairs if first <= t <= last}
-    drawn_pairs = set(zip(query.src.tolist(), query.dst.tolist(), strict=True))
-    assert drawn_pairs == before - during
-    assert set(query.time.tolist()) <= set(batch.time.tolist())
-    assert (query.time.diff() >= 0).all()
+    assert len(sampler.met(events[:20])) == 0  # nobody has met before
+    batch = events[60:80]
+    before = {(u, v) for u, v, t in zip(src, dst, time, strict=True) if t < float(batch.time[0])}
+    asked = set(zip(batch.src.tolist(), batch.time.tolist(), strict=True))
+    drawn, rounds, pairs = 0, 500, set()
+    for _ in range(rounds):
+        query = sampler.met(batch)
+        drawn += len(query)
+        pairs |= set(zip(query.src.tolist(), query.dst.tolist(), strict=True))
+        assert set(zip(query.src.tolist(), query.time.tolist(), strict=True)) <= asked
+    sources = set(batch.src.tolist())
+    assert pairs == {(u, v) for u, v in before if u in sources}
+    assert abs(drawn / rounds / len(batch) - 0.5) < 0.03

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +21,12 @@ from dsrd.history.past import Past
 from dsrd.models import GraphSpec, create, model_class
 from dsrd.models.dsrd import DSRDConfig, walk_state
 from dsrd.models.dsrd.bfloat16 import narrowed, widened, widened_row
+from dsrd.models.dsrd.walk_body import FOLLOW_FIELDS, PAIR_FIELDS
+from dsrd.models.dsrd.walk_queries import MEETINGS
 from dsrd.train import checkpoint
 
-RATES = (1.0, 0.1)
-FINE = (1.0, 0.3, 0.1)
+RATES, SCALES = (1.0, 0.1), (1.0, 10.0)  # of walks; a scale is the inverse of a rate
+FINE, COUNT_SCALES = (1.0, 0.25, 0.1), (1.0, 4.0, 10.0)  # of exact counts
 WIDTH = 16
 
 
@@ -90,10 +93,24 @@ class NaiveState:
                 two[0] @ one[1],
                 two[0] @ two[1],
             ]
-        for pair in ((a, b), (b, a)):
-            ages = [now - self.reading(time) for src, dst, time in events if (src, dst) == pair]
-            values += [sum(math.exp(-rate * age) for age in ages) for rate in FINE] + [len(ages)]
-        return values
+        forth, back = ([time for src, dst, time in events if (src, dst) == pair] for pair in ((a, b), (b, a)))
+        of_first = [time for src, dst, time in events for end in (src, dst) if end == a]  # twice in a self-loop
+        follows = self.follow(a, b, events)
+        for rate in FINE:
+            values += [self.decayed(times, rate, now) for times in (forth, back, follows, of_first)]
+        return [*values, len(forth), len(back)]
+
+    def decayed(self, times: list[float], rate: float, now: int) -> float:
+        """Events at these times, counted with decay."""
+        return sum(math.exp(-rate * (now - self.reading(time))) for time in times)
+
+    def follow(self, w: int, v: int, events: list[tuple[int, int, float]]) -> list[float]:
+        """When v came right after w among the partners of some node, whoever was the source."""
+        times = []
+        for node in {end for src, dst, _ in events for end in (src, dst)}:
+            met = self.partners(node, events)
+            times += [time for (a, *_), (b, time, _) in pairwise(met) if (a, b) == (w, v)]
+        return times
 
     def node(self, node: int, t: float) -> list[float]:
         events, now, values = self.before(t), self.now(t), []
@@ -105,7 +122,7 @@ class NaiveState:
             for among in ([True] * len(events), strangers):
                 for role in (0, 1):
                     times = [e[2] for e, counts in zip(events, among, strict=True) if counts and e[role] == node]
-                    values.append(sum(math.exp(-rate * (now - self.reading(time))) for time in times))
+                    values.append(self.decayed(times, rate, now))
         return values
 
     def window(self, node: int, t: float, k: int) -> list[tuple[int, bool, float]]:
@@ -127,7 +144,7 @@ def streams(draw: st.DrawFn) -> Events:
 
 def make_model(precision: str = "float32", whole_moments: bool = False) -> object:
     cls = model_class("dsrd")
-    sizes = {"code_dim": WIDTH, "neighbors": 4, "count_scales": FINE, "scales": RATES}
+    sizes = {"code_dim": WIDTH, "neighbors": 4, "count_scales": COUNT_SCALES, "scales": SCALES}
     config = overridden(cls.Config(), {**cls.card.small, **sizes, "precision": precision})
     model = create("dsrd", GraphSpec(num_nodes=3, whole_moments=whole_moments), config)
     model.body.rate = torch.tensor(RATES, dtype=torch.float64)
@@ -220,6 +237,12 @@ def test_codes_are_signs_of_length_one_and_nearly_orthogonal() -> None:
     assert off.std() == pytest.approx(1 / 16, rel=0.05)
 
 
+def partners_of(node: int, events: Events) -> list[int]:
+    """In the order of the stream; a self-loop counts once."""
+    ends = zip(events.src.tolist(), events.dst.tolist(), strict=True)
+    return [dst if src == node else src for src, dst in ends if node in (src, dst)]
+
+
 def test_the_table_grows_and_keeps_every_pair() -> None:
     rng = np.random.default_rng(0)
     events = Events.from_numpy(rng.integers(1, 200, 20_000), rng.integers(1, 200, 20_000), np.arange(20_000) / 100)
@@ -229,7 +252,9 @@ def test_the_table_grows_and_keeps_every_pair() -> None:
     pairs, counts = np.unique(np.stack(events.numpy()[:2]), axis=1, return_counts=True)
     assert int(model.state["size"]) == pairs.shape[1]
     query = Query(torch.tensor(pairs[0]), torch.tensor(pairs[1]), torch.full((pairs.shape[1],), 1e3).double())
-    assert model.body.read(query, past, model.state).pair[:, 12 + 3].tolist() == counts.tolist()
+    assert model.body.read(query, past, model.state).pair[:, -MEETINGS].tolist() == counts.tolist()
+    follows = {pair for node in range(1, 200) for pair in pairwise(partners_of(node, events))}
+    assert int(model.state["follow_size"]) == len(follows)
 
 
 BFLOAT16 = 2.0**-7  # between a number and the next one, relative
@@ -254,7 +279,7 @@ def test_bfloat16_walks_are_right_up_to_rounding() -> None:
         error = (half[name].float() - single[name]).abs() / largest
         assert (error <= BFLOAT16 * 2 * rounded[:, None, None]).all()
         assert error.max() > 0
-    for name in ("acts", "last", "key", "met", "count", "met_last", "size", "clock"):
+    for name in ("acts", "last", "previous", *PAIR_FIELDS, *FOLLOW_FIELDS, "clock"):
         assert torch.equal(single[name], half[name])
 
 
@@ -317,7 +342,10 @@ def test_bfloat16_scores_do_not_depend_on_the_batch_size() -> None:
         results.append((torch.cat(readings), model.state.snapshot()))
     for pair, state in results[1:]:
         assert torch.equal(pair, results[0][0])
-        assert all(torch.equal(state[name], results[0][1][name]) for name in ("step1", "step2", "acts", "last"))
+        assert all(
+            torch.equal(state[name], results[0][1][name])
+            for name in ("step1", "step2", "acts", "last", "previous")
+        )
 
 
 def test_bfloat16_round_trip(tmp_path: Path) -> None:
@@ -334,12 +362,12 @@ def test_bfloat16_round_trip(tmp_path: Path) -> None:
         make_model("float32").state.restore(model.state.snapshot())
 
 
-@pytest.mark.parametrize(("precision", "per_node"), [("float32", 3160), ("bfloat16", 1624)])
+@pytest.mark.parametrize(("precision", "per_node"), [("float32", 6256), ("bfloat16", 3184)])
 def test_bytes_are_as_documented(precision: str, per_node: int) -> None:
     """docs/explanation/dsrd.md: bytes per node and per slot of the default settings, rows made when ids arrive."""
     model = create("dsrd", GraphSpec(num_nodes=1_000_000), overridden(DSRDConfig(), {"precision": precision}))
-    table, size = 1024 * 40, 8 + 24  # and the clock
-    assert model.state.nbytes() == per_node + table + size  # the row of NULL
-    events = Events.from_numpy(range(1, 601), range(2, 602), range(600))  # 600 pairs: 2048 slots; ids below 1024
-    model.observe(events, Past(events))
-    assert model.state.nbytes() == 1024 * per_node + 2 * table + size
+    table, sizes = 1024 * 44, 8 + 8 + 24  # of both tables, and the clock
+    assert model.state.nbytes() == per_node + 2 * table + sizes  # the row of NULL
+    events = Events.from_numpy(range(1, 601), range(2, 602), range(600))  # ids below 1024
+    model.observe(events, Past(events))  # 600 pairs: 2048 slots; up to 1200 successions: 4096 slots
+    assert model.state.nbytes() == 1024 * per_node + (2 + 4) * table + sizes

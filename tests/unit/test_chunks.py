@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import pytest
 import torch
 
@@ -11,19 +13,35 @@ from dsrd.errors import DsrdError
 from dsrd.events import Events, Query
 from dsrd.history.past import Past
 from dsrd.models import GraphSpec, TemporalModel, create, model_class, settings
+from dsrd.negatives.noise import Noise
 from dsrd.negatives.sampling import TrainingNegatives
 from dsrd.train.loop import backward_in_chunks
+from support.random_heads import with_random_heads
 
 
 class FixedNegatives(TrainingNegatives):
-    """Negatives that depend on the event alone, not on its batch; some have unseen nodes."""
+    """Negatives that depend on the event alone, not on its batch; some have unseen nodes. So does their law."""
 
     def sample(self, batch: Events) -> Query:
         return Query(batch.src, 1 + (batch.id * 11) % 37, batch.time)
 
-    def earlier(self, batch: Events, count: int) -> Query:
+    def met(self, batch: Events) -> Query:
         even = batch[(batch.id % 2 == 0).nonzero().squeeze(1)]
-        return Query(1 + (even.id * 5) % 29, 1 + (even.id * 3) % 29, even.time)
+        return Query(even.src, 1 + (even.id * 3) % 29, even.time)
+
+    def sources(self, batch: Events) -> Query:
+        return Query(1 + (batch.id * 5) % 29, torch.zeros_like(batch.dst), batch.time)
+
+    @cached_property
+    def noise(self) -> Noise:
+        return NoiseFrom200(self._pool)
+
+
+class NoiseFrom200(Noise):
+    """The law at the start of the whole batch."""
+
+    def start(self, batch: Events) -> int:
+        return 200
 
 
 def model_of(stream: Dataset, precision: str) -> TemporalModel:
@@ -32,7 +50,7 @@ def model_of(stream: Dataset, precision: str) -> TemporalModel:
     small = {**model_class("dsrd").card.small, "precision": precision}
     model = create("dsrd", spec, settings("dsrd", stream.name, "default", small))
     model.calibrate(stream.events[:200])
-    return model
+    return with_random_heads(model)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])

@@ -93,10 +93,17 @@ class KilledAfter(Reporter):
             raise KilledError(name)
 
 
-@pytest.mark.parametrize("model", ["tgn", "graphmixer"])
+OWN = {  # an average of weights, and learned decays with a learning rate of their own
+    "tgn": {},
+    "graphmixer": {"train_average": 0.9},
+    "dsrd": {"train_average": 0.9, "train_decay_lr": 0.05},
+}
+
+
+@pytest.mark.parametrize("model", OWN)
 @pytest.mark.parametrize("steps", [1, 4, 9, 20])
 def test_a_killed_run_ends_in_the_same_weights(model: str, steps: int, task: Task, tmp_path: Path) -> None:
-    run = make_run(model, train_batch_size=50, train_average=0.9 if model == "graphmixer" else 0.0)
+    run = make_run(model, train_batch_size=50, **OWN[model])
     whole, cut = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "cut")
     first = train(run, whole, task)
     with pytest.raises(KilledError), KilledAfter(steps):

@@ -102,7 +102,7 @@ def test_negatives_are_uniform(task: Task) -> None:
 def test_answers_are_those_of_a_plain_loop(task: Task, facts: Facts, asker: Asker) -> None:
     """Ranks among all targets known at the time, ties in the middle, and AP by head."""
     model = KnownIntensity(by_hash, lambda query: -by_hash(query), strict=True)
-    answers = questions_of_test(model, task, EvaluateConfig(ranked_events=50), model.state.snapshot())
+    answers = questions_of_test(model, task, EvaluateConfig(asked_events=50), model.state.snapshot())
     events = task.split.test
     ranks = []
     for row in np.linspace(0, len(events) - 1, 50).round().astype(int).tolist():
@@ -143,7 +143,7 @@ def test_the_truth_answers_everything_and_a_constant_nothing(task: Task, facts: 
 
     for score, ap, mrr in ((truth, 100.0, 100.0), (constant, 50.0, None)):
         model = KnownIntensity(score, score)
-        answers = questions_of_test(model, task, EvaluateConfig(ranked_events=20), model.state.snapshot())
+        answers = questions_of_test(model, task, EvaluateConfig(asked_events=20), model.state.snapshot())
         assert answers["awake"]["ap"] == answers["first"]["ap"] == ap
         assert answers["awake"]["auc"] == answers["first"]["auc"] == ap
         assert mrr is None or answers["partner"]["mrr"] > 70  # other targets of the same source are true as well
@@ -153,7 +153,7 @@ def test_the_truth_answers_everything_and_a_constant_nothing(task: Task, facts: 
 def test_a_model_with_one_score_answers_all_questions_with_it(task: Task) -> None:
     model = create("recency", GraphSpec())
     model.calibrate(task.split.train)
-    answers = questions_of_test(model, task, EvaluateConfig(ranked_events=5), None)
+    answers = questions_of_test(model, task, EvaluateConfig(asked_events=5), None)
     assert {answers[question]["head"] for question in QUESTIONS} == {"link"}
     assert answers["awake"]["ap"] > 55
 
@@ -165,6 +165,6 @@ def test_answers_do_not_depend_on_the_batch_size(task: Task, known: str) -> None
         model = create("edgebank", GraphSpec())
         for batch in task.split.train.batches(200):
             model.observe(batch, task.train_past)
-        config = EvaluateConfig(batch_size=size, ranked_events=30, known=known)  # type: ignore[arg-type]
+        config = EvaluateConfig(batch_size=size, asked_events=30, known=known)  # type: ignore[arg-type]
         found.append(ask(model, task.passes["test"], task.split.full, task.full_past, config))
     assert found[0] == found[1]

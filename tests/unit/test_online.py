@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from dsrd.models.dsrd import DSRD
 from dsrd.synthetic.drawing import synth
 from dsrd.synthetic.settings import SynthConfig
 from dsrd.train.trainer import Trainer
+from support.random_heads import with_random_heads
 
 EMBEDDING = [name for name in names() if model_class(name).embed is not TemporalModel.embed]
 
@@ -42,7 +44,7 @@ def ready(name: str, task: Task, **more: object) -> TemporalModel:
     with torch.no_grad():
         for batch in task.split.train.batches(50):
             model.observe(batch, task.full_past)
-    return model.eval()
+    return with_random_heads(model).eval()
 
 
 def online(name: str, task: Task, **more: object) -> OnlineModel:
@@ -168,11 +170,13 @@ def test_an_embedding_is_the_input_of_the_heads(task: Task):
     time = torch.full((2,), float(task.dataset.events.time[-1]) + 1, dtype=torch.float64)
     with torch.no_grad():
         vectors = model.embed(node, time, task.full_past)
-        represented = model.body.represent(Query(node, torch.zeros_like(node), time), task.full_past, model.state)
+        query = Query(node, torch.zeros_like(node), time)
+        represented, guess = model.body.represent(query, task.full_past, model.state)
+    assert torch.equal(represented[:, -1], guess)
     dim, source_dim = model.config.dim, vectors.shape[1] - model.config.dim - 2 * model.config.code_dim
     assert torch.equal(vectors[:, :dim], represented[:, :dim])  # the source's h
     assert torch.equal(
-        vectors[:, dim : dim + source_dim], represented[:, -2 * source_dim : -source_dim]
+        vectors[:, dim : dim + source_dim], represented[:, -2 * source_dim - 1 : -source_dim - 1]
     )  # the features of the source alone
 
 
@@ -192,14 +196,18 @@ def test_learned_constants_can_be_written_as_json(name: str, task: Task):
     assert json.loads(json.dumps(learned)) == learned
 
 
+LAYER = {"lambda", "alpha", "gamma", "delta"}  # learned constants of each layer
+READS, MEMORY = {"place"}, {"kinds", "uniform"}  # those of the state reads and of the first guess
+
+
 @pytest.mark.parametrize(
     ("ablate", "used"),
     [
-        ("none", {"lambda", "alpha", "gamma", "delta"}),
-        ("no_temporal_decay", {"gamma", "delta"}),
-        ("no_diffusion", {"lambda", "alpha", "gamma"}),
+        ("none", LAYER | READS | MEMORY),
+        ("no_temporal_decay", {"gamma"} | MEMORY),
+        ("no_diffusion", {"lambda", "alpha", "gamma"} | READS | MEMORY),
         ("no_state", {"lambda", "alpha"}),
-        ("no_block", set()),
+        ("no_block", READS | MEMORY),
     ],
 )
 def test_learned_constants_are_those_with_a_gradient(ablate: str, used: set[str], task: Task):
@@ -213,15 +221,25 @@ def test_learned_constants_are_those_with_a_gradient(ablate: str, used: set[str]
     }
     assert moved == used
     learned = model.learned()
-    for key, scales in (
-        ("walks_fade_in_events", model.config.scales),
-        ("counts_fade_in_events", model.config.count_scales),
-    ):
-        shares = torch.tensor(learned.pop(key)) / len(task.split.train)
-        assert torch.allclose(shares, torch.tensor(scales), rtol=1e-4)
-    assert list(learned) == (["layer_1", "layer_2"] if used else [])
-    assert all(set(layer) == used and len(layer["lambda" if "lambda" in used else "gamma"]) == 2
-               for layer in learned.values())  # fmt: skip
+    assert ("retention" in learned) == bool(used & READS)
+    assert ("memory" in learned) == bool(used & MEMORY)
+    shown = used & LAYER | ({"delta"} if ablate == "no_temporal_decay" else set())  # it stays at its first value
+    layers = {key: values for key, values in learned.items() if key.startswith("layer_")}
+    assert list(layers) == (["layer_1", "layer_2"] if shown else [])
+    assert all(set(layer) == shown for layer in layers.values())
+    assert all(len(values) == model.config.heads for layer in layers.values() for values in layer.values())
+
+
+def test_half_lives_are_in_events_of_the_training_stream(task: Task):
+    model, fastest, slowest = ready("dsrd", task), *(len(task.split.train) * scale for scale in (1e-5, 1.0))
+    learned = model.learned()
+    lives = learned["retention"]["half_life_in_events"]
+    assert [len(layer) for layer in lives] == [model.config.heads] * model.config.layers
+    kinds = [learned["memory"][kind] for kind in ("repeat", "reply", "follow")]
+    every = [life for layer in lives for life in layer] + [kind["half_life_in_events"] for kind in kinds]
+    assert all(math.log(2) * fastest <= life <= math.log(2) * slowest for life in every)
+    assert learned["memory"]["uniform"] + sum(kind["share"] for kind in kinds) == pytest.approx(1, abs=1e-3)
+    assert all(sum(kind["weights"]) == pytest.approx(1, abs=1e-3) for kind in kinds)
 
 
 @pytest.mark.parametrize("name", ["dsrd", "graphmixer"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,8 @@ def inspect(folder: options.RunPath, json: options.Json = False) -> None:
         return
     sizes = ("model", "preset", "dataset", "events", "parameters", "heads", "epochs", "best_epoch", "complete")
     output.figures(summary["run"], {key: summary[key] for key in sizes})
-    if summary["learned"]:
-        output.figures("learned", _readable(summary["learned"]))
+    for title, constants in _parts(summary["learned"]):
+        output.figures(title, _readable(constants))
     if summary["state"]["fields"]:
         rows = [[name, _shape(each["shape"]), each["bytes"]] for name, each in summary["state"]["fields"].items()]
         output.table(
@@ -68,11 +69,23 @@ def _summary(folder: Path) -> dict[str, Any]:
     }
 
 
+def _parts(learned: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """One table per part of the model, with short labels; what belongs to no part comes first."""
+    single = {name: value for name, value in learned.items() if not isinstance(value, dict)}
+    if single:
+        yield "learned", single
+    for name, value in learned.items():
+        if name not in single:
+            yield f"learned: {name.replace('_', ' ')}", value
+
+
 def _readable(learned: Any) -> Any:
-    """Numbers with four digits, so that they fit in a table."""
+    """Numbers with four digits, so that they fit in a table. Lists of lists are by layer and head."""
     if isinstance(learned, dict):
         return {key: _readable(value) for key, value in learned.items()}
     if isinstance(learned, list):
+        if learned and isinstance(learned[0], list):
+            return {f"layer {depth}": _readable(heads) for depth, heads in enumerate(learned, start=1)}
         return [_readable(value) for value in learned]
     return f"{learned:.4g}" if isinstance(learned, float) else learned
 

@@ -190,8 +190,9 @@ def backward_in_chunks(
     """Loss and gradient of a batch of any length in the memory of `size` events; the batch is then observed.
 
     An exact model gives the same scores whether it has observed the earlier chunks or reads them from the past.
-    With the same negatives, spread over the chunks in proportion to their events, the result is the loss of the
-    whole batch. The gradient is the same too, unless it flows through what the model writes into its state.
+    With the same negatives, of the same law and spread over the chunks in proportion to their events, the result
+    is the loss of the whole batch. The gradient is the same too, unless it flows through what the model writes
+    into its state.
     """
     if not (model.exact or model.stateless):
         raise DsrdError(

@@ -63,7 +63,6 @@ def test_reading_at_a_rate_of_the_grid_is_exact() -> None:
     assert half_lives(torch.eye(4), SCALES).tolist() == pytest.approx((SCALES * math.log(2)).tolist(), rel=1e-4)
 
 
-@pytest.mark.xfail(strict=True, raises=RuntimeError, reason="torch.kron refuses the transpose of one row")
 def test_one_head_can_read() -> None:
     assert read_at(torch.rand(5, len(SCALES) * 3), weights(torch.zeros(1))).shape == (5, 3)
 

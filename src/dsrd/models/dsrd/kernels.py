@@ -46,7 +46,9 @@ class Kernels(nn.Module):
 def read_at(values: Tensor, weight: Tensor) -> Tensor:
     """Mix the readings of the grid by the kernels.  # [..., G * C], [H, G] -> [..., H * C]"""
     channels = values.shape[-1] // weight.shape[1]
-    mix = torch.kron(weight.t().contiguous(), torch.eye(channels))  # [G * C, H * C]
+    mix = torch.kron(
+        weight.t().clone(memory_format=torch.contiguous_format), torch.eye(channels)
+    )  # [G * C, H * C]
     return values @ mix
 
 

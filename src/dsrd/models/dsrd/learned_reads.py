@@ -75,14 +75,21 @@ class LearnedReads(nn.Module):
 
     def ablated(self, reading: Reading[Tensor]) -> Reading[Tensor]:
         """The reading without what an ablation takes away."""
-        tokens, pair, node = reading.tokens, reading.pair, reading.node
+        tokens, pair, node = reading.tokens, reading.pair, self.ablated_nodes(reading.node)
         if self.ablate == "no_state":
-            tokens, pair, node = without(tokens, slice(0, -WINDOW)), torch.zeros_like(pair), torch.zeros_like(node)
+            tokens, pair = without(tokens, slice(0, -WINDOW)), torch.zeros_like(pair)
         if self.ablate == "no_diffusion":  # nothing reaches a pair along walks of two steps
-            tokens, pair = without(tokens, slice(0, -WINDOW)), without(pair, slice(0, PRODUCTS * self.walks))
+            products = PRODUCTS * self.walks
+            tokens, pair = without(tokens, slice(0, -WINDOW)), without(pair, slice(0, products))
+            pair = without(pair, slice(products + FOLLOWS, -MEETINGS, COUNTS))
         if self.ablate == "no_temporal_decay":  # nor the order of events; learned rates are replaced in `Kernels`
             tokens = without(tokens, slice(RANK, RANK + 1))
         return reading._replace(tokens=tokens, pair=pair, node=node)
+
+    def ablated_nodes(self, node: Tensor) -> Tensor:
+        """The same for reads of nodes: all of them, or the lengths of their walks of two steps.  # [..., grid]"""
+        unread = {"no_state": slice(None), "no_diffusion": slice(1, 2 * self.walks, 2)}.get(self.ablate)
+        return node if unread is None else without(node, unread)
 
     def ablated_content(self, content: Tensor) -> Tensor:
         """The same for the features of a node's events.  # [..., rates * d]"""

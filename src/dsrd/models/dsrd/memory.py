@@ -67,6 +67,8 @@ class Memory(nn.Module):
         for kind, share, life, part in zip(
             KINDS, weight.sum(1).tolist(), half_lives(kernel, scales).tolist(), kernel.tolist(), strict=True
         ):
+            if not share:  # an ablation has taken this kind away
+                continue
             rounded = {"share": round(share, 4), "weights": [round(each, 4) for each in part]}
             values[kind] = rounded | {"half_life_in_events": float(f"{life:.4g}")}
         return values

@@ -153,8 +153,7 @@ class Walks(Body):
         queries = queries_of(query)
         walk_queries.read_sources(*self._view(queries, past, state), past.index, queries, out)
         latest = Latest(*(as_tensor(array).to(query.src.device) for array in out))
-        grid = torch.zeros_like(latest.node) if self.config.ablate == "no_state" else latest.node
-        node = self._nodes(grid.unsqueeze(0), query, past, state)[0]
+        node = self._nodes(self.reads.ablated_nodes(latest.node).unsqueeze(0), query, past, state)[0]
         x = self._ages(latest.age) * latest.exists
         return torch.cat([node, signed_log(past.node_x(query.src)), x, latest.exists, latest.outgoing], dim=-1)
 

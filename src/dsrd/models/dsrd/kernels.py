@@ -29,16 +29,16 @@ class Kernels(nn.Module):
         """The logarithm of each head's time constant, given those of the grid, ascending.  # [G] -> [H]"""
         return log_scales[0] + torch.sigmoid(self.raw_place) * (log_scales[-1] - log_scales[0])
 
-    def weights(self, log_scales: Tensor, range_: Tensor) -> Tensor:
+    def weights(self, log_scales: Tensor, places: Tensor) -> Tensor:
         """The weight of each grid rate in each head's kernel; rows sum to 1.  # [G] -> [H, G]
 
-        `range_` are the log scales that places refer to. Without temporal decay only the slowest rate is read.
+        `places` are the log scales that places refer to. Without temporal decay only the slowest rate is read.
         """
         if self.fixed or len(log_scales) == 1:
             weight = torch.zeros(len(self.raw_place), len(log_scales))
             weight[:, -1] = 1
             return weight
-        wanted = self.log_scale(range_).unsqueeze(1)  # [H, 1]
+        wanted = self.log_scale(places).unsqueeze(1)  # [H, 1]
         passed = ((wanted - log_scales[:-1]) / log_scales.diff()).clamp(0, 1)  # [H, G - 1]: share of each interval
         return torch.cat([1 - passed[:, :1], passed[:, :-1] - passed[:, 1:], passed[:, -1:]], dim=1)
 

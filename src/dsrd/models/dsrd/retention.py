@@ -25,11 +25,14 @@ class Body(nn.Module, ABC):
     def calibrate(self, train: Events) -> None:
         """Measure constants of the training stream, once before training."""
 
-    source_width: int = 0  # of the output of `sources`, if the body has that
+    source_width: int = 0  # of the output of `sources`; with 0 the model has no activity head
 
     def sources(self, query: Query, past: Past, state: State) -> Tensor:
-        """The input of the activity head: what is known about each source alone.  # [Q, source_width]"""
-        raise NotImplementedError
+        """What is known about each source alone, the activity head's input: nothing, unless a body says more.
+
+        # [Q, source_width]
+        """
+        return torch.zeros(len(query), self.source_width, device=query.src.device)
 
     @abstractmethod
     def represent(self, query: Query, past: Past, state: State) -> tuple[Tensor, Tensor]:

@@ -127,7 +127,7 @@ class Walks(Body):
         x, mask = self._ages(reading.age), (reading.event > 0).float()  # [2, Q, k]
         z = self.reads.pair(known.tokens[..., :-WINDOW], kernels[0])  # [2, Q, k, pair]
         s = [self.reads.pair(known.pair, kernel) for kernel in kernels]  # [Q, pair] per layer
-        node = self._nodes(known.node, query, past, state)
+        node = self._nodes(known.node, kernels, query, past, state)
         tokens = self._tokens(reading, x, (z, torch.log1p(known.tokens[..., -WINDOW:])), past)
         window = Window(*(part.flatten(0, 1) for part in (tokens, z, x, mask)))  # [2Q, k, ...]
         h = self._start(query, x, mask, node, past).flatten(0, 1)  # [2Q, dim]
@@ -135,9 +135,11 @@ class Walks(Body):
             h = layer(h, window, s_at.repeat(2, 1))
         return h.view(2, len(query), -1), torch.cat(s, dim=-1), node
 
-    def _nodes(self, grid: Tensor, query: Query, past: Past, state: State) -> Tensor:
+    def _nodes(
+        self, grid: Tensor, kernels: list[tuple[Tensor, Tensor]], query: Query, past: Past, state: State
+    ) -> Tensor:
         """What the state says about nodes alone, both endpoints or the sources.  # [1 or 2, Q, ...] twice"""
-        node = self.reads.nodes(grid, self.reads.kernels())
+        node = self.reads.nodes(grid, kernels)
         if self.content is None:
             return node
         compared = self.content.read(query, past, state, self._decay().rate)[: len(grid)]
@@ -153,7 +155,8 @@ class Walks(Body):
         queries = queries_of(query)
         walk_queries.read_sources(*self._view(queries, past, state), past.index, queries, out)
         latest = Latest(*(as_tensor(array).to(query.src.device) for array in out))
-        node = self._nodes(self.reads.ablated_nodes(latest.node).unsqueeze(0), query, past, state)[0]
+        known = self.reads.ablated_nodes(latest.node).unsqueeze(0)
+        node = self._nodes(known, self.reads.kernels(), query, past, state)[0]
         x = self._ages(latest.age) * latest.exists
         return torch.cat([node, signed_log(past.node_x(query.src)), x, latest.exists, latest.outgoing], dim=-1)
 

@@ -329,14 +329,20 @@ def answer(
 
 
 @compiled
+def empty_endpoint(rates: int, width: int) -> tuple[Endpoint, Singles]:
+    """Work space for an endpoint, and for the codes of an event that is added.  # ..., [2, width]"""
+    vectors, walks = np.empty((6, width), np.float32), np.empty((2, rates, width), np.float32)
+    kept = np.empty(rates, np.float32)
+    return Endpoint(vectors[0], walks[0], walks[1], kept, vectors[1], vectors[2:4]), vectors[4:]
+
+
+@compiled
 def read(view: View, pending: Pending, index: Index, queries: Queries, out: Reading[NDArray[Any]]) -> None:
     """Answer pairs in the order of their times, each from the state and the pending events strictly before it."""
-    rates, width, added = len(view.decay.rate), view.state.nodes.step1.shape[2], 0
-    windows, vectors = empty_windows(out.tokens.shape[2]), np.empty((6, width), np.float32)
-    walks, kept = np.empty((2, rates, width), np.float32), np.empty(rates, np.float32)
-    other = Endpoint(vectors[0], walks[0], walks[1], kept, vectors[1], vectors[2:4])
+    windows, added = empty_windows(out.tokens.shape[2]), 0
+    other, codes = empty_endpoint(len(view.decay.rate), view.state.nodes.step1.shape[2])
     for q in queries.order:
-        added = add_pending(view, pending, added, queries.time[q], vectors[4:])
+        added = add_pending(view, pending, added, queries.time[q], codes)
         for side in range(2):
             fill_window(index, queries.ends[side, q], queries.time[q], side, windows)
         answer(view, queries, q, windows, other, out)
@@ -354,14 +360,12 @@ class Latest(NamedTuple, Generic[T]):
 @compiled
 def read_sources(view: View, pending: Pending, index: Index, queries: Queries, out: Latest[NDArray[Any]]) -> None:
     """What is known about the first node of each pair, in the order of their times."""
-    rates, width, added = len(view.decay.rate), view.state.nodes.step1.shape[2], 0
-    windows, vectors = empty_windows(out.age.shape[1]), np.empty((6, width), np.float32)
-    walks, kept = np.empty((2, rates, width), np.float32), np.empty(rates, np.float32)
-    room = Endpoint(vectors[0], walks[0], walks[1], kept, vectors[1], vectors[2:4])
+    windows, added = empty_windows(out.age.shape[1]), 0
+    source, codes = empty_endpoint(len(view.decay.rate), view.state.nodes.step1.shape[2])
     for q in queries.order:
         time, node = queries.time[q], queries.ends[0, q]
-        added = add_pending(view, pending, added, time, vectors[4:])
-        load(view, node, read_clock(view.overlay.clock, time, view.whole_moments), room, out.node[q])
+        added = add_pending(view, pending, added, time, codes)
+        load(view, node, read_clock(view.overlay.clock, time, view.whole_moments), source, out.node[q])
         fill_window(index, node, time, 0, windows)
         for j in range(windows.size[0]):
             out.age[q, j] = time - windows.time[0, j]

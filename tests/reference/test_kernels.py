@@ -16,6 +16,7 @@ from dsrd.models import GraphSpec, create
 from dsrd.models.dsrd import DSRD, DSRDConfig
 from dsrd.models.dsrd.kernels import Kernels, half_lives, read_at
 from dsrd.models.dsrd.memory import KINDS, Memory
+from dsrd.models.dsrd.mixed_reads import Block, mixed_reads
 
 SCALES = torch.tensor([1.0, 10.0, 50.0, 1000.0])
 PLACES = torch.linspace(-12, 12, 101)  # before the sigmoid
@@ -61,6 +62,43 @@ def test_reading_at_a_rate_of_the_grid_is_exact() -> None:
     low, high = grid.view(5, len(SCALES), 3)[:, 1:3].sort(dim=1).values.unbind(1)
     assert ((low <= between) & (between <= high)).all()
     assert half_lives(torch.eye(4), SCALES).tolist() == pytest.approx((SCALES * math.log(2)).tolist(), rel=1e-4)
+
+
+def plain_reads(values: Tensor, blocks: list[Block], rest: int) -> Tensor:
+    """`mixed_reads` by the product with a matrix."""
+    parts, start = [], 0
+    for channels, kernel in blocks:
+        stop = start + channels * kernel.shape[1]
+        parts.append(read_at(values[..., start:stop].clamp(min=0), kernel))
+        start = stop
+    return torch.log1p(torch.cat([*parts, values[..., start : start + rest].clamp(min=0)], dim=-1))
+
+
+@pytest.mark.parametrize("settings", [{}, {"ablate": "no_temporal_decay"}])
+@pytest.mark.parametrize(("rest", "ignored"), [(0, 0), (2, 3)])
+def test_compiled_reads_and_their_gradients_equal_the_plain_ones(
+    settings: dict[str, str], rest: int, ignored: int
+) -> None:
+    part = kernels(torch.tensor([-9.0, -1.0, 0.3, 9.0]), **settings)
+    torch.manual_seed(0)
+    values = torch.randn(3, 300, 2 * 4 + 5 * 1 + rest + ignored)
+    values.view(-1)[::7] = 0
+    upstream = torch.randn(3, 300, 2 * 4 + 5 * 4 + rest)
+    reads, gradients = [], []
+    for form in (mixed_reads, plain_reads):
+        part.raw_place.grad = None
+        blocks = [
+            Block(2, part.weights(SCALES.log(), SCALES.log())),
+            Block(5, part.weights(SCALES[:1].log(), SCALES.log())),
+        ]
+        reads.append(form(values, blocks, rest))
+        if not settings:  # else nothing is learned
+            reads[-1].backward(upstream)
+            gradients.append(part.raw_place.grad)
+    assert torch.allclose(*reads, atol=1e-6)
+    if not settings:
+        assert gradients[0].abs().min() > 1e-4
+        assert torch.allclose(*gradients, rtol=1e-4, atol=1e-4)
 
 
 def test_one_head_can_read() -> None:
@@ -114,9 +152,9 @@ def test_weights_of_the_memory_sum_to_one(ablate: str) -> None:
     assert (kinds > 0).sum() == kinds.numel() - sum(part.numel() for part in gone[ablate])
 
 
-def test_the_first_memory_is_as_likely_to_be_uniform_as_each_kind() -> None:
+def test_a_new_memory_is_uniform_but_for_a_tenth_that_all_kinds_share() -> None:
     uniform, kinds = Memory(DSRDConfig()).weights()
-    assert [uniform.item(), *kinds.sum(1).tolist()] == pytest.approx([0.25] * 4)
+    assert [uniform.item(), *kinds.sum(1).tolist()] == pytest.approx([0.9] + [0.1 / 3] * 3, rel=1e-4)
     assert kinds.std(1).max() < 1e-6
 
 
@@ -147,7 +185,7 @@ def test_the_first_guess_sums_to_one_over_all_targets() -> None:
     events = Events.from_numpy(rng.integers(1, 6, 400), 10 + rng.geometric(0.2, 400).clip(max=12), np.arange(400))
     model, past = model_of(events), Past(events)
     for weight in model.body.memory.parameters():
-        weight.data += torch.randn(weight.shape)
+        weight.data = torch.randn(weight.shape)
     model.observe(events[:300], past)
     targets = events.dst.unique()
     assert model.num_targets == len(targets)

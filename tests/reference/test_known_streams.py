@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+import dsrd
+from dsrd.data.dataset import Dataset
 from dsrd.estimator.link_predictor import LinkPredictor
+from dsrd.evaluate.evidence import LEAST, standard_errors
 from dsrd.evaluate.task import Task
 from dsrd.history.past import Past
 from dsrd.synthetic.memory import memory_stream
@@ -39,28 +43,47 @@ def test_the_learned_memory_lasts_as_long_as_the_streams() -> None:
     assert long / short > 10
 
 
-def test_where_nothing_can_be_known_every_column_is_at_chance() -> None:
-    """Uniformly random events. AP is the mean of three streams: one has few events of new nodes.
+def fitted(stream: Dataset, folder: Path | None = None, **settings: object) -> LinkPredictor:
+    small = {"dim": 8, "heads": 2, "neighbors": 4, "code_dim": 16, **settings}
+    return LinkPredictor("dsrd", seed=0, **small).fit(stream, folder=folder, progress=False)
 
-    Ranks show the smallest differences, so probabilities are looked at as well: log(D p) is near 0 for all pairs.
-    """
-    columns: dict[tuple[str, str, str], list[float]] = {}
-    for seed in range(3):
-        stream = memory_stream(MemoryConfig(events=4_000, sources=50, targets=50, novelty=1.0, seed=seed))
-        model = LinkPredictor("dsrd", seed=seed, epochs=3, dim=8, heads=2, neighbors=4, code_dim=16)
-        record = model.fit(stream, progress=False).evaluate(progress=False).record
-        for head, results in (("partner", record["results"]), ("pair", record["heads"]["pair"]["results"])):
-            for setting, kinds in results.items():
-                for kind, metrics in kinds.items():
-                    columns.setdefault((head, setting, kind), []).append(metrics["ap"])
-        past = Past(stream.events)
-        module = model.module.eval()
-        module.state.reset()
+
+@pytest.mark.parametrize("seed", range(3))
+def test_where_nothing_can_be_known_every_column_is_at_chance(seed: int) -> None:
+    """Uniformly random events: validation supports neither factor, so both are set aside."""
+    stream = memory_stream(MemoryConfig(events=4_000, sources=50, targets=50, novelty=1.0, seed=seed))
+    model = fitted(stream, epochs=3)
+    record = model.evaluate(progress=False, questions=True).record
+    columns = 0
+    for results in (record["results"], record["heads"]["pair"]["results"]):
+        for kinds in results.values():
+            for metrics in kinds.values():
+                assert [metrics["ap"], metrics["auc"]] == pytest.approx([50, 50], abs=2)
+                columns += 1
+    assert columns == 2 * 2 * 3
+    assert {record["questions"][name]["auc"] for name in ("partner", "pairs", "awake", "first")} == {50.0}
+    assert record["unsupported"] == ["partner", "activity"]
+    answers = model.predict([(1, 60), (7, 99)])
+    assert list(answers["partner"]) == pytest.approx([1 / model.module.num_targets] * 2)
+
+
+def test_what_can_be_known_is_not_set_aside(tmp_path: Path) -> None:
+    """A stream with a memory, whose sources act at random: only who acts next cannot be known."""
+    stream = memory_stream(MemoryConfig(events=4_000, sources=50, targets=50, taus=(100,)))
+    model = fitted(stream, tmp_path / "run", epochs=1, final=True)
+    record = model.evaluate(progress=False).record
+    assert record["unsupported"] == ["activity"]
+    opened = dsrd.open(tmp_path / "run")
+    past = Past(stream.events)
+    for each in (model, opened):  # the weights after validation, and those trained on all events
+        module = each.module
         with torch.no_grad():
-            module.observe(stream.events[:3_400], past)
-            test = stream.events[3_400:]
-            logits = [module.score(test.query(), past.during(test), head) for head in ("partner", "pair")]
-        assert all(each.abs().mean() < 0.5 for each in logits)
-    assert len(columns) == 2 * 2 * 3
-    for column, values in columns.items():
-        assert np.mean(values) == pytest.approx(50, abs=6), column
+            assert module.activity(stream.events[-50:].query(), past).abs().max() == 0
+            assert module.score(stream.events[-50:].query(), past).abs().max() > 0.1
+
+
+def test_standard_errors_of_a_gain() -> None:
+    assert math.isinf(standard_errors(np.full(3, 0.5)))
+    assert standard_errors(np.array([1.0])) == 0
+    noise = np.random.default_rng(0).standard_normal(10_000)
+    assert abs(standard_errors(noise)) < LEAST < standard_errors(noise + 0.1)

@@ -214,7 +214,7 @@ def train(run: RunConfig, task: Task, folder: RunFolder | None = None, on_epoch:
     evaluated.state.reset()
     model, final = evaluated, None
     if run.train.final:
-        model, final = train_on_all_events(run, task, progress.best_epoch, folder)
+        model, final = train_on_all_events(run, task, progress, folder)
     return Fitted(
         run=run,
         online=OnlineModel(model, task.dataset),

@@ -90,6 +90,10 @@ class TemporalModel(nn.Module, ABC):
         """log(S p(source | an event happens at t)) of each query's source; its target is not read.  # [Q]"""
         raise DsrdError(f"{type(self).__name__} has no intensity; ask a model that has, such as the default one")
 
+    def answer_uniformly(self, factor: str) -> None:
+        """Change the weights so that `partner` or `activity` is 0 for all candidates: nothing is known."""
+        raise DsrdError(f"{type(self).__name__} has no intensity, so no factor {factor} to set aside")
+
     def observe(self, events: Events, past: Past) -> None:
         """Update the state with events that happened: the only place where state may change."""
 

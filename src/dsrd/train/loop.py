@@ -79,7 +79,7 @@ def adam(model: TemporalModel, config: TrainConfig) -> torch.optim.Optimizer | N
         groups.append(
             {"params": [p for p in weights if id(p) in fast], "lr": config.decay_lr, "weight_decay": 0.0}
         )
-    return torch.optim.Adam(groups, lr=config.lr, weight_decay=config.weight_decay)
+    return torch.optim.Adam(groups, lr=config.lr, weight_decay=config.weight_decay, fused=True)
 
 
 class Learner:
@@ -155,8 +155,9 @@ class MovingAverage:
         """Move towards the current weights; called after every optimiser step."""
         self.steps += 1
         memory = min(self.memory, 1 - 1 / (1 + WARM_UP * self.steps))
-        for name, weight in self.model.named_parameters() if self.memory else ():
-            self.weights[name].lerp_(weight, 1 - memory)
+        if self.memory:
+            weights = [weight.detach() for weight in self.model.parameters()]
+            torch._foreach_lerp_(list(self.weights.values()), weights, 1 - memory)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:

@@ -51,6 +51,8 @@ def evaluation_record(
     if progress.history:
         logged = [key for key in CURVE if key in progress.history[-1]]
         more["curve"] = {key: [line[key] for line in progress.history] for key in logged}
+    if progress.unsupported:
+        more["unsupported"] = progress.unsupported
     if learned := model.learned():
         more["learned"] = learned
     if len(by_label) > 1:

@@ -18,6 +18,7 @@ class TrainingProgress:
     best_mrr: float = -1.0  # percent; -1 unless the epochs are judged by it
     waited: int = 0  # epochs since the best one
     history: list[dict[str, Any]] = field(default_factory=list)
+    unsupported: list[str] = field(default_factory=list)  # factors of the intensity that were set aside
 
     @classmethod
     def of(cls, note: Mapping[str, Any]) -> TrainingProgress:

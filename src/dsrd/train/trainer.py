@@ -11,6 +11,7 @@ from torch import Tensor
 
 from dsrd.config import EvaluateConfig, RunConfig
 from dsrd.data.own_split import OtherTargets
+from dsrd.evaluate.evidence import unsupported_factors
 from dsrd.evaluate.pass_queries import PassQueries, draw, ranked_among
 from dsrd.evaluate.scoring import catch_up, measure, score_pass, to_end_of_training
 from dsrd.evaluate.task import Task
@@ -58,6 +59,7 @@ class Trainer:
                 self._epoch()
         weights, state = self._best()
         load_weights(self.model, weights, self.folder.best if self.folder else None)
+        self._set_aside_unsupported()
         if state is None:
             to_end_of_training(self.model, self.task, self.protocol, None)
         else:
@@ -125,6 +127,22 @@ class Trainer:
         check_note(self.folder.best, note, self.run.model, self.task.dataset)
         return groups.get("weights", {}), groups.get("state", {})
 
+    def _set_aside_unsupported(self) -> None:
+        """Let factors of the intensity that validation does not support answer uniformly, also in the folder."""
+        model, progress = self.model, self.progress
+        names = unsupported_factors(model, self.task, self.protocol, self.run.evaluate)
+        for name in names:
+            model.answer_uniformly(name)
+            current().note(
+                f"`{name}` picks validation events no better than blind choice does: it answers uniformly"
+            )
+        if names != progress.unsupported:
+            progress.unsupported = names
+            if self.folder is not None:
+                groups, note = checkpoint.load(self.folder.best)
+                checkpoint.save(self.folder.best, {**groups, "weights": model.state_dict()}, note)
+                self._checkpoint()
+
     def _note(self) -> dict[str, Any]:
         return {
             **model_note(self.run, self.task, self.model),
@@ -162,15 +180,16 @@ def validation_queries(run: RunConfig, task: Task) -> PassQueries:
 
 
 def train_on_all_events(
-    run: RunConfig, task: Task, epochs: int, folder: RunFolder | None
+    run: RunConfig, task: Task, progress: TrainingProgress, folder: RunFolder | None
 ) -> tuple[TemporalModel, dict[str, Any]]:
-    """The last training before production: the same seed and settings on the whole stream, for `epochs` epochs.
+    """The last training before production: the same seed and settings on the whole stream, for the best number of
+    epochs, and with the same factors set aside.
 
     There are no events left to validate on, so the weights after the last epoch are kept (their moving average, if
     the run keeps one). With a folder, a killed run continues from its last epoch. Also returns the entries for the
     record.
     """
-    events, start = task.split.full, time.perf_counter()
+    events, epochs, start = task.split.full, progress.best_epoch, time.perf_counter()
     model = build(run, task.dataset, events)
     learner = Learner(run, model, events, task.full_past)
     note = model_note(run, task, model)
@@ -189,9 +208,11 @@ def train_on_all_events(
     with learner.average.in_place():
         weights = {name: value.detach().clone() for name, value in model.state_dict().items()}
     load_weights(model, weights, None)
+    for name in progress.unsupported:
+        model.answer_uniformly(name)
     about = {"epochs": done, "events": len(events), "losses": losses}
     if folder is not None:
-        checkpoint.save(folder.final, {"weights": weights}, {**note, **about})
+        checkpoint.save(folder.final, {"weights": model.state_dict()}, {**note, **about})
         folder.final_last.unlink(missing_ok=True)
     return model, {**about, "seconds": round(time.perf_counter() - start, 3)}
 

@@ -100,6 +100,7 @@ from dsrd.models.dsrd.retention import Body
 from dsrd.models.dsrd.settings import DSRDConfig
 from dsrd.models.dsrd.walk_body import Walks
 from dsrd.negatives.sampling import TrainingNegatives
+from dsrd.nn.dropout import Dropout
 
 __all__ = ["DSRD", "DSRDConfig"]
 
@@ -187,6 +188,17 @@ class DSRD(TemporalModel):
         activity: Tensor = self.source(self.body.sources(query, past, self.state)).squeeze(-1)
         return activity  # [Q]
 
+    @torch.no_grad()
+    def answer_uniformly(self, factor: str) -> None:
+        if self.source is None:
+            super().answer_uniformly(factor)
+        head = self.source if factor == "activity" else self.partner
+        assert isinstance(head, nn.Sequential)
+        for weight in head[-1].parameters():
+            weight.zero_()
+        if factor == "partner":
+            self.body.forget()
+
     def loss(self, batch: Events, negatives: TrainingNegatives, past: Past) -> Tensor:
         """Partner: events against random targets and earlier partners. Activity: their sources against others.
 
@@ -222,7 +234,7 @@ def _head(width: int, config: DSRDConfig) -> nn.Sequential:
     last = nn.Linear(hidden, 1)
     nn.init.zeros_(last.weight)  # the first guess stands until the head has learned to correct it
     nn.init.zeros_(last.bias)
-    return nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Dropout(config.dropout), last)
+    return nn.Sequential(nn.Linear(width, hidden), nn.GELU(), Dropout(config.dropout), last)
 
 
 def _log(intensity: NDArray[np.float64], device: torch.device) -> Tensor:

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dsrd.models.dsrd.kernels import Kernels, half_lives, read_at
+from dsrd.models.dsrd.kernels import Kernels, half_lives
+from dsrd.models.dsrd.mixed_reads import Block, mixed_reads
 from dsrd.models.dsrd.retention import six_digits
 from dsrd.models.dsrd.settings import DSRDConfig
 from dsrd.models.dsrd.walk_queries import (
@@ -51,17 +52,14 @@ class LearnedReads(nn.Module):
         return [(layer.weights(both[0], places), layer.weights(both[1], places)) for layer in self._layers()]
 
     def pair(self, grid: Tensor, kernel: tuple[Tensor, Tensor]) -> Tensor:
-        """Reads of pairs with the kernels of one layer.  # [..., grid] -> [..., pair_dim]"""
-        products, counts, meetings = torch.split(
-            grid.clamp(min=0), [PRODUCTS * self.walks, COUNTS * self.counts, MEETINGS], dim=-1
-        )
-        return torch.log1p(torch.cat([read_at(products, kernel[0]), read_at(counts, kernel[1]), meetings], dim=-1))
+        """Reads of pairs by the kernels of one layer, other columns left out.  # [..., grid] -> [..., pair_dim]"""
+        return mixed_reads(grid, [Block(PRODUCTS, kernel[0]), Block(COUNTS, kernel[1])], rest=MEETINGS)
 
     def nodes(self, grid: Tensor, kernels: list[tuple[Tensor, Tensor]]) -> Tensor:
         """Reads of nodes with the kernels of all layers.  # [..., grid] -> [..., node_dim]"""
-        lengths, acts = torch.split(grid.clamp(min=0), [2 * self.walks, ACT_KINDS * self.counts], dim=-1)
-        parts = [torch.cat([read_at(lengths, walks), read_at(acts, counts)], dim=-1) for walks, counts in kernels]
-        return torch.log1p(torch.cat(parts, dim=-1))
+        return torch.cat(
+            [mixed_reads(grid, [Block(2, walks), Block(ACT_KINDS, counts)]) for walks, counts in kernels], dim=-1
+        )
 
     def remembered(self, reading: Reading[Tensor]) -> tuple[Tensor, Tensor]:
         """Counts of each pair by kind of memory, and their totals over all targets.  # [Q, kinds, rates] twice"""

@@ -26,6 +26,7 @@ from dsrd.models.dsrd.retention import six_digits
 from dsrd.models.dsrd.settings import DSRDConfig
 
 KINDS = ("repeat", "reply", "follow")
+FIRST_SHARE = 0.1  # of all kinds together, before training
 FADED = 1e-6  # decayed counts below this are forgotten
 
 
@@ -35,7 +36,8 @@ class Memory(nn.Module):
     def __init__(self, config: DSRDConfig) -> None:
         super().__init__()
         self.ablate, self.rates = config.ablate, len(config.count_scales)
-        first = torch.full((len(KINDS), self.rates), -math.log(self.rates))
+        kinds = FIRST_SHARE / (1 - FIRST_SHARE) / (len(KINDS) * self.rates)  # times the uniform weight, for each
+        first = torch.full((len(KINDS), self.rates), math.log(kinds))
         self.raw_kinds = nn.Parameter(first)
         self.raw_uniform = nn.Parameter(torch.zeros(1))
 
@@ -48,6 +50,12 @@ class Memory(nn.Module):
             kinds = torch.cat([kinds[:-1], torch.full_like(kinds[-1:], -math.inf)])
         weight = torch.softmax(torch.cat([self.raw_uniform, kinds.flatten()]), dim=0)
         return weight[:1], weight[1:].view_as(kinds)
+
+    @torch.no_grad()
+    def forget(self) -> None:
+        """Give all weight to uniform targets."""
+        self.raw_kinds.fill_(-math.inf)
+        self.raw_uniform.zero_()
 
     def forward(self, count: Tensor, total: Tensor, num_targets: Tensor) -> Tensor:
         """log(D p0) from the decayed counts of each pair and kind.  # [Q, kinds, rates] twice -> [Q]"""

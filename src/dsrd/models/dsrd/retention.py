@@ -12,6 +12,7 @@ from torch.nn.functional import softplus
 from dsrd.events import Events, Query
 from dsrd.history.past import Past
 from dsrd.models.dsrd.settings import UNUSED, Ablation, DSRDConfig
+from dsrd.nn.dropout import Dropout
 from dsrd.state import State
 
 
@@ -33,6 +34,9 @@ class Body(nn.Module, ABC):
         # [Q, source_width]
         """
         return torch.zeros(len(query), self.source_width, device=query.src.device)
+
+    def forget(self) -> None:
+        """Make the first guess of `represent` the same for all targets."""
 
     @abstractmethod
     def represent(self, query: Query, past: Past, state: State) -> tuple[Tensor, Tensor]:
@@ -108,7 +112,7 @@ class Block(nn.Module):
         super().__init__()
         self.norm_out, self.norm_in = nn.LayerNorm(dim), nn.LayerNorm(dim)
         self.feed = nn.Sequential(nn.Linear(dim, 4 * dim, bias), nn.GELU(), nn.Linear(4 * dim, dim, bias))
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, h: Tensor, out: Tensor) -> Tensor:  # [B, dim], [B, H, dim / H] -> [B, dim]
         h = h + self.norm_out(self.dropout(out.flatten(1)))

@@ -112,6 +112,9 @@ class Walks(Body):
             directions = torch.zeros_like(directions)
         return torch.cat([h[0], activity[0], directions], dim=-1)
 
+    def forget(self) -> None:
+        self.memory.forget()
+
     def represent(self, query: Query, past: Past, state: State) -> tuple[Tensor, Tensor]:
         """The input of the partner head and the first guess that it corrects.  # [Q, width], [Q]"""
         reading = self.read(query, past, state)
@@ -125,10 +128,11 @@ class Walks(Body):
         """h of both endpoints, s, and the endpoints' activity.  # [2, Q, dim], [Q, pair], [2, Q, node]"""
         known, kernels = self.reads.ablated(reading), self.reads.kernels()
         x, mask = self._ages(reading.age), (reading.event > 0).float()  # [2, Q, k]
-        z = self.reads.pair(known.tokens[..., :-WINDOW], kernels[0])  # [2, Q, k, pair]
+        z = self.reads.pair(known.tokens, kernels[0])  # [2, Q, k, pair]
         s = [self.reads.pair(known.pair, kernel) for kernel in kernels]  # [Q, pair] per layer
         node = self._nodes(known.node, kernels, query, past, state)
-        tokens = self._tokens(reading, x, (z, torch.log1p(known.tokens[..., -WINDOW:])), past)
+        counts = known.tokens[..., -WINDOW:].contiguous().log1p_()
+        tokens = self._tokens(reading, x, (z, counts), past)
         window = Window(*(part.flatten(0, 1) for part in (tokens, z, x, mask)))  # [2Q, k, ...]
         h = self._start(query, x, mask, node, past).flatten(0, 1)  # [2Q, dim]
         for layer, s_at in zip(self.layers, s, strict=True):

@@ -1,0 +1,135 @@
+"""Readings of the grid mixed by learned kernels, compiled: `log(1 + max(0, values) @ mixture)` in one pass.
+
+A kernel mixes two neighbours of the grid (`kernels`), so each number that is read needs two of the grid's. The
+plain form is `kernels.read_at`: a product with a matrix that is almost all zeros. Several blocks of columns, each
+with its own rates and channels, are read side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dsrd.compiled import compiled
+from dsrd.models.dsrd.kernels import read_at
+
+Singles = NDArray[np.float32]
+Columns = NDArray[np.int64]
+SHORT_SUM = 256  # rows whose gradients are summed in float32
+
+
+class Block(NamedTuple):
+    """Columns of a reading: `channels` numbers at each rate of a grid, which kernels mix to as many per head."""
+
+    channels: int
+    kernel: Tensor  # [H, G]
+
+
+class Mixture(NamedTuple):
+    """For each column of the output, two columns of the input and their weights."""
+
+    low: Columns  # [out]
+    high: Columns  # [out]
+    low_weight: Singles  # [out]
+    high_weight: Singles  # [out]
+
+
+def mixture_of(blocks: Sequence[Block], rest: int) -> Mixture:
+    """The mixture of these blocks, one after the other; `rest` more columns are taken as they are."""
+    low, high, low_weight, high_weight, start = list[Columns](), list[Columns](), [], [], 0
+    for channels, kernel in blocks:
+        weight = kernel.detach().cpu().numpy()
+        heads, rates = weight.shape
+        first = np.minimum(np.argmax(weight > 0, axis=1), max(rates - 2, 0))  # [H]: of its two rates
+        second = np.minimum(first + 1, rates - 1)
+        column = np.arange(channels)
+        low.append((start + first[:, None] * channels + column).ravel())
+        high.append((start + second[:, None] * channels + column).ravel())
+        rows = np.arange(heads)
+        low_weight.append(np.repeat(weight[rows, first], channels))
+        high_weight.append(np.repeat(np.where(second > first, weight[rows, second], 0), channels))
+        start += rates * channels
+    low.append(np.arange(start, start + rest))
+    high.append(low[-1])
+    low_weight.append(np.ones(rest, np.float32))
+    high_weight.append(np.zeros(rest, np.float32))
+    return Mixture(*(np.concatenate(parts) for parts in (low, high, low_weight, high_weight)))
+
+
+@compiled
+def mix(values: Singles, mixture: Mixture, out: Singles) -> None:
+    """max(0, values) @ mixture.  # [n, at least all columns of the input] -> [n, out]"""
+    zero = np.float32(0)
+    for n in range(len(values)):
+        for j in range(out.shape[1]):
+            low, high = max(values[n, mixture.low[j]], zero), max(values[n, mixture.high[j]], zero)
+            out[n, j] = mixture.low_weight[j] * low + mixture.high_weight[j] * high
+
+
+@compiled
+def weight_gradients(values: Singles, mixture: Mixture, grad: Singles) -> NDArray[np.float64]:
+    """The gradient of each column's two weights, given that of log(1 + .).  # [n, in], [n, out] -> [2, out]"""
+    zero, one, columns = np.float32(0), np.float32(1), grad.shape[1]
+    sums, few = np.zeros((2, columns)), np.zeros((2, columns), np.float32)
+    for n in range(len(values)):
+        for j in range(columns):
+            low, high = max(values[n, mixture.low[j]], zero), max(values[n, mixture.high[j]], zero)
+            each = grad[n, j] / (one + mixture.low_weight[j] * low + mixture.high_weight[j] * high)
+            few[0, j] += each * low
+            few[1, j] += each * high
+        if n % SHORT_SUM == SHORT_SUM - 1 or n == len(values) - 1:  # short sums lose no digits
+            sums += few
+            few[:] = 0
+    return sums
+
+
+class _MixedReads(torch.autograd.Function):
+    """No gradient to the values: what the state says is data."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, rest: int, channels: Sequence[int], *kernels: Tensor) -> Tensor:
+        rows = values.reshape(-1, values.shape[-1]).numpy()
+        mixture = mixture_of([Block(*each) for each in zip(channels, kernels, strict=True)], rest)
+        out = torch.empty(*values.shape[:-1], len(mixture.low))
+        mix(rows, mixture, out.view(-1, len(mixture.low)).numpy())
+        out.log1p_()
+        ctx.rows, ctx.mixture, ctx.channels, ctx.shapes = rows, mixture, channels, [each.shape for each in kernels]
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        columns = (ctx.mixture.low, ctx.mixture.high)
+        sums = weight_gradients(ctx.rows, ctx.mixture, grads[0].reshape(-1, len(columns[0])).numpy())
+        found, start = list[Tensor](), [0, 0]
+        for channels, shape in zip(ctx.channels, ctx.shapes, strict=True):
+            heads, rates = shape
+            gradient = np.zeros((heads, rates))
+            out_columns = slice(start[1], start[1] + heads * channels)
+            for part in range(2):
+                rate = (columns[part][out_columns][::channels] - start[0]) // channels  # [H]
+                gradient[np.arange(heads), rate] = sums[part, out_columns].reshape(heads, channels).sum(1)
+            start = [start[0] + rates * channels, start[1] + heads * channels]
+            found.append(torch.from_numpy(gradient).float())
+        return (None, None, None, *found)
+
+
+def mixed_reads(values: Tensor, blocks: Sequence[Block], rest: int = 0) -> Tensor:
+    """log(1 + reads) of the blocks' columns, then of `rest` more that are not mixed.  # [..., in] -> [..., out]
+
+    Columns of `values` after these are ignored.
+    """
+    channels, kernels = [each.channels for each in blocks], [each.kernel for each in blocks]
+    if values.device.type == "cpu":
+        out: Tensor = _MixedReads.apply(values, rest, channels, *kernels)  # type: ignore[no-untyped-call]
+        return out
+    parts, start = list[Tensor](), 0
+    for block in blocks:
+        stop = start + block.channels * block.kernel.shape[1]
+        parts.append(read_at(values[..., start:stop].clamp(min=0), block.kernel))
+        start = stop
+    return torch.log1p(torch.cat([*parts, values[..., start : start + rest].clamp(min=0)], dim=-1))

@@ -40,7 +40,7 @@ def test_classify_writes_the_record_it_prints(trained_once: Trained):
     folder = trained_once(TRAINED)
     record = done("classify", folder, *FAST, "--results", "all.jsonl").json
     assert (record["task"], record["model"], record["seed"]) == ("node", TRAINED, 0)
-    assert (record["training"], record["asks"], record["visible"]) == ("frozen", "events", "before")
+    assert (record["training"], record["asks"], record["visible"]) == ("frozen", "events", "target")
     assert record["timing"]["epochs"] == len(record["val_auc"]) == 2
     for part in ("test", "val"):
         result = record["results"][part]

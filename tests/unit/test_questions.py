@@ -178,7 +178,7 @@ def test_the_first_timestamp_is_visible_too():
 
 @pytest.mark.parametrize("name", MODELS)
 def test_gradients_flow_through_embeddings(name: str):
-    """Every weight outside of the link heads and their first guess gets a gradient from a label."""
+    """Every weight outside of the link heads gets a gradient from a label; in DSRD, the first guess too."""
     data = gaps(300)
     task = NodeTask.of(data)
     embedder = embedder_of(task, name)
@@ -191,7 +191,7 @@ def test_gradients_flow_through_embeddings(name: str):
     embedder.embed(test_questions, embedder.past.during(data.events[test_questions])).square().sum().backward()
     learns = {key for key, weight in model.named_parameters() if weight.grad is not None and weight.grad.any()}
     every = {key for key, weight in model.named_parameters() if weight.requires_grad}
-    idle = ("head.", "partner.", "source.", "body.memory.")
+    idle = ("head.", "partner.0.", "source.")  # the last layers of the two factors are 0 in a new model
     assert every - learns == {key for key in every if key.startswith(idle)}
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dsrd.classify.task import PARTS, NodeTask
-from dsrd.events import Events
+from dsrd.events import Events, Query
 from dsrd.history.past import Past
 from dsrd.models import TemporalModel
 from dsrd.nn.distinct import distinct
@@ -61,7 +61,10 @@ class NodeEmbedder:
 
     def embed(self, questions: slice, past: Past) -> Tensor:
         """The embedding of the node of each question.  # [B, dim]"""
-        node, time = (column[questions].to(self.model.device) for column in (self.task.node, self.task.time))
+        columns = (self.task.node, self.task.partner, self.task.time)
+        node, partner, time = (column[questions].to(self.model.device) for column in columns)
+        if self.task.visible == "target":
+            return self.model.embed_event(Query(node, partner, time), past).float()
         node, time, where = distinct(node, time)  # a source may have several events at the same time
         return self.model.embed(node, time, past)[where].float()
 

@@ -1,10 +1,11 @@
 """The questions of node classification: which class does a node have at a time, and which events may be used?
 
 The label of an *event* is the class of its source at that time. Each labelled event is one question, and the
-prediction may use everything strictly before it. The label of a *node* never changes. Each node is one question,
-at its first event as source or target. The node has no history then, but the events of its first timestamp
-introduce it (a paper comes with its references) and do not reveal its label, so they are visible. With *ends*,
-both ends of every event are questions.
+prediction may use everything strictly before it. Of the event itself it may know the source, the time and the
+target, as models of pairs do in the published protocol, but not the features. The label of a *node* never changes.
+Each node is one question, at its first event as source or target. The node has no history then, but the events of
+its first timestamp introduce it (a paper comes with its references) and do not reveal its label, so they are
+visible. With *ends*, both ends of every event are questions.
 """
 
 from __future__ import annotations
@@ -22,16 +23,17 @@ from torch import Tensor
 from dsrd.data.dataset import Dataset, digest_of
 from dsrd.data.split import cut
 from dsrd.errors import DsrdError, unknown
-from dsrd.events import as_tensor
+from dsrd.events import NULL, as_tensor
 from dsrd.history.past import Past
 
 Asks = Literal["events", "nodes", "ends"]
 """Who has the label: the source of an event at its time, or a node (asked once, or at each of its events)."""
 
-Visible = Literal["before", "same-time"]
-"""What a prediction may use: events strictly before the question, or also those at the same time."""
+Visible = Literal["before", "target", "same-time"]
+"""What a prediction may use: events strictly before the question, also whom the event is with, or also all events
+of the same time."""
 
-DEFAULT_VISIBLE: Mapping[Asks, Visible] = {"events": "before", "nodes": "same-time", "ends": "same-time"}
+DEFAULT_VISIBLE: Mapping[Asks, Visible] = {"events": "target", "nodes": "same-time", "ends": "same-time"}
 PARTS = ("train", "val", "test")
 MOST_CLASSES = 100
 NAN = float("nan")
@@ -74,6 +76,8 @@ class NodeTask:
             classes = _source_labels(dataset) if node_label is None else node_label
             node, row, label = (_of_nodes if subject == "nodes" else _of_ends)(dataset, classes.numpy())
         labelled = ~np.isnan(label)
+        if usable == "target" and subject != "events":
+            raise DsrdError(f"visible=target: only events have a target, and the questions are about {subject}")
         target, names = _classes(dataset.name, label[labelled])
         node, row = node[labelled], row[labelled]
         task = cls(dataset, rows, as_tensor(node), as_tensor(row), as_tensor(target), names, subject, usable)
@@ -110,12 +114,19 @@ class NodeTask:
     def time(self) -> Tensor:
         """The time of each question: that of its event, or right after all events of that time.  # [n] float64"""
         at = self.dataset.events.time[self.row]
-        return at if self.visible == "before" else torch.nextafter(at, torch.full_like(at, np.inf))
+        return at if self.visible != "same-time" else torch.nextafter(at, torch.full_like(at, np.inf))
 
     def with_past(self, part: str, past: Past) -> float:
         """Share of the part's questions about a node with visible events; all other nodes look the same."""
         rows = self.questions(part)
         return float((past.degree(self.node[rows], self.time[rows]) > 0).double().mean())
+
+    @cached_property
+    def partner(self) -> Tensor:
+        """The target of each question's event if it is visible, otherwise nobody.  # [n] int64"""
+        if self.visible != "target":
+            return torch.full_like(self.node, NULL)
+        return self.dataset.events.dst[self.row]
 
     @property
     def outputs(self) -> int:

@@ -51,7 +51,7 @@ Visible = Annotated[
     typer.Option(
         "--visible",
         metavar="WHAT",
-        help="Events a prediction may use: before, or same-time as well.",
+        help="What a prediction may use: before, target (also of the event), or same-time (also these events).",
         show_default="by --ask",
     ),
 ]

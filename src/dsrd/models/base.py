@@ -102,6 +102,10 @@ class TemporalModel(nn.Module, ABC):
         name = type(self).__module__.rpartition(".")[2]
         raise DsrdError(f"{name} has no embeddings; ask a model that learns vectors of nodes")
 
+    def embed_event(self, query: Query, past: Past) -> Tensor:
+        """A vector for the source of each event; a model of pairs knows the target too.  # [n] -> [n, d]"""
+        return self.embed(query.src, query.time, past)
+
     def decay_parameters(self) -> list[nn.Parameter]:
         """Parameters that are learned decays; `train.decay_lr` is their learning rate."""
         return []
@@ -161,6 +165,9 @@ class PairEncoder(TemporalModel):
         """The node in a pair with the null node, which shares nothing with it."""
         return self.ends(with_null_partner(node, time), past)[0]
 
+    def embed_event(self, query: Query, past: Past) -> Tensor:
+        return self.ends(query, past)[0]
+
     def score(self, query: Query, past: Past, head: str = "") -> Tensor:
         logits: Tensor = self.head(*self.ends(query, past))  # [Q, 1]
         return logits.squeeze(-1)
@@ -176,6 +183,10 @@ class NodeEncoder(PairEncoder):
     def embed(self, node: Tensor, time: Tensor, past: Past) -> Tensor:
         """A vector for each node at each time, without a partner.  # [n] -> [n, out_dim]"""
         return self.encode(node, time, past)
+
+    def embed_event(self, query: Query, past: Past) -> Tensor:
+        node, time, where = distinct(query.src, query.time)  # a source may have several events at the same time
+        return self.embed(node, time, past)[where]
 
     def ends(self, query: Query, past: Past) -> tuple[Tensor, Tensor]:
         """Embeddings of both endpoints of each pair.  # [Q] -> [Q, out_dim] twice"""

@@ -219,6 +219,15 @@ class DSRD(TemporalModel):
     def embed(self, node: Tensor, time: Tensor, past: Past) -> Tensor:
         return self.body.embed(node, time, past, self.state)
 
+    def embed_event(self, query: Query, past: Past) -> Tensor:
+        """Everything the heads see of the pair, their answers, and whom the source met."""
+        if self.source is None:
+            return super().embed_event(query, past)
+        features, guess = self.body.represent(query, past, self.state)
+        answers = [guess + self.partner(features).squeeze(-1), self.activity(query, past)]
+        company = self.body.company(query.src, query.time, past, self.state)
+        return torch.cat([features, torch.stack(answers, dim=1), company], dim=1)
+
     def decay_parameters(self) -> list[nn.Parameter]:
         return [weight for name, weight in self.named_parameters() if name.rpartition(".")[2].startswith("raw_")]
 

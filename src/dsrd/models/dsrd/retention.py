@@ -46,6 +46,10 @@ class Body(nn.Module, ABC):
     def embed(self, node: Tensor, time: Tensor, past: Past, state: State) -> Tensor:
         """A vector for each node at each time.  # [n] -> [n, d]"""
 
+    def company(self, node: Tensor, time: Tensor, past: Past, state: State) -> Tensor:
+        """Whom each node met, in a form that nodes with the same partners share.  # [n] -> [n, d]"""
+        return torch.zeros(len(node), 0, device=node.device)
+
     @abstractmethod
     def observe(self, events: Events, past: Past, state: State) -> None:
         """Write events into the state."""

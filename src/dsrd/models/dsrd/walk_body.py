@@ -107,10 +107,7 @@ class Walks(Body):
         """
         query = with_null_partner(node, time)
         h, _, activity = self._endpoints(self.read(query, past, state), query, past, state)
-        directions = self._directions(node, time, past, state)
-        if self.config.ablate == "no_state":
-            directions = torch.zeros_like(directions)
-        return torch.cat([h[0], activity[0], directions], dim=-1)
+        return torch.cat([h[0], activity[0], self.company(node, time, past, state)], dim=-1)
 
     def forget(self) -> None:
         self.memory.forget()
@@ -202,12 +199,14 @@ class Walks(Body):
         walk_queries.read(view, pending, past.index, queries, out)
         return Reading(*(as_tensor(array).to(query.src.device) for array in out))
 
-    def _directions(self, node: Tensor, time: Tensor, past: Past, state: State) -> Tensor:
+    def company(self, node: Tensor, time: Tensor, past: Past, state: State) -> Tensor:
         """The directions of each node's walk vectors, in the space of codes.  # [n] -> [n, 2 code_dim]"""
         queries = queries_of(with_null_partner(node, time))
         out = np.zeros((len(node), 2, self.config.code_dim), np.float32)
         view, pending = self._view(queries, past, state)
         walk_queries.directions(view, pending, queries, out)
+        if self.config.ablate == "no_state":
+            out[:] = 0
         return as_tensor(out).flatten(1).to(node.device)
 
     def _view(self, queries: Queries, past: Past, state: State) -> tuple[View, Pending]:

@@ -200,19 +200,28 @@ def test_the_reporter_shows_the_mrr() -> None:
 
 
 def test_many_negatives_are_uniform_over_the_targets_of_the_pool() -> None:
-    pool = Events.from_numpy([1] * 6, [3, 4, 4, 4, 5, 9], range(6))
+    pool = Events.from_numpy([1, 2, 1, 2, 1, 2], [3, 4, 4, 4, 5, 9], range(6))
     negatives = TrainingNegatives(pool, seed=0)
     saved = negatives.state()
     drawn = negatives.sample_many(pool, 2000)
-    assert drawn.shape == (6, 2000)
-    nodes, counts = drawn.unique(return_counts=True)
+    assert torch.equal(drawn.src, pool.src.repeat(2000))
+    assert torch.equal(drawn.time, pool.time.repeat(2000))
+    nodes, counts = drawn.dst.unique(return_counts=True)
     assert nodes.tolist() == [3, 4, 5, 9]
     assert all(abs(count - 3000) < 5 * np.sqrt(3000 * 0.75) for count in counts.tolist())
-    assert len(torch.unique(drawn, dim=0)) == 6, "events draw independently"
     following = negatives.sample(pool).dst
     negatives.restore(saved)
-    assert torch.equal(negatives.sample_many(pool, 2000), drawn)
+    assert torch.equal(negatives.sample_many(pool, 2000).dst, drawn.dst)
     assert torch.equal(negatives.sample(pool).dst, following), "from the same generator"
+
+
+def test_the_law_of_the_noise_counts_all_uniform_targets() -> None:
+    """With three uniform targets for an event, each pair's intensity is larger by two than with one."""
+    pool = Events.from_numpy([1, 2, 1, 2, 1, 2], [3, 4, 4, 4, 5, 9], range(6))
+    noise, src, dst = TrainingNegatives(pool, seed=0).noise, np.array([1, 1, 2]), np.array([3, 9, 4])
+    one, three = (noise.target_intensity(src, dst, start=4, uniform=count) for count in (1, 3))
+    assert one.tolist() == [1 + 0.5 * 4 / 2, 1, 1 + 0.5 * 4 / 1]
+    assert (three - one).tolist() == [2, 2, 2]
 
 
 # Data sets by name

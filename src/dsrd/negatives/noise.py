@@ -73,13 +73,13 @@ class Noise:
         first, stop = (np.searchsorted(self._event_key, src * width + at) for at in (0, start))
         return np.asarray(1 + len(self.sources) * (stop - first) / start, np.float64)
 
-    def target_intensity(self, src: Ids, dst: Ids, start: int) -> NDArray[np.float64]:
-        """D n(v | u) of each pair."""
+    def target_intensity(self, src: Ids, dst: Ids, start: int, uniform: int = 1) -> NDArray[np.float64]:
+        """D n(v | u) of each pair, with that many uniform targets per event."""
         at = np.minimum(np.searchsorted(self._codes, src << 32 | dst), len(self._codes) - 1)
         known = self._codes[at] == (src << 32 | dst)
         met = known & (self._code_order[at] < self._index.distinct[start])
         _, count = self._met(src, start)
-        return np.asarray(1 + MET_SHARE * len(self.targets) * met / np.maximum(count, 1), np.float64)
+        return np.asarray(uniform + MET_SHARE * len(self.targets) * met / np.maximum(count, 1), np.float64)
 
     def _met(self, src: Ids, start: int) -> tuple[Ids, Ids]:
         """Where the pairs of each source are in `_by_source`, and how many of them have met."""

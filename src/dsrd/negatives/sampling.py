@@ -189,14 +189,14 @@ class TrainingNegatives:
         targets = self._targets[self._rng.randint(0, len(self._targets), len(batch))]
         return Query(batch.src, as_tensor(targets), batch.time)
 
-    def sample_many(self, batch: Events, count: int) -> Tensor:
-        """Targets for each event, drawn independently from the pool; they may be the true one.  # [B, count]
+    def sample_many(self, batch: Events, count: int) -> Query:
+        """`sample`, `count` times: the sources of all events with one target each, then with another.
 
         >>> stream = Events.from_numpy([1, 2], [3, 4], [0, 1])
-        >>> TrainingNegatives(stream, seed=0).sample_many(stream, 5).shape
-        torch.Size([2, 5])
+        >>> TrainingNegatives(stream, seed=0).sample_many(stream, 3).src.tolist()
+        [1, 2, 1, 2, 1, 2]
         """
-        return as_tensor(self._targets[self._rng.randint(0, len(self._targets), (len(batch), count))])
+        return Query.cat(*(self.sample(batch) for _ in range(count)))
 
     def met(self, batch: Events) -> Query:
         """For a random half of the events, their source with one of the targets it has met before the batch."""

@@ -206,10 +206,10 @@ class DSRD(TemporalModel):
         """
         if self.source is None:
             return super().loss(batch, negatives, past)
-        noise, start = negatives.noise, negatives.noise.start(batch)
-        pairs = Query.cat(batch.query(), negatives.sample(batch), negatives.met(batch))
+        noise, start, count = negatives.noise, negatives.noise.start(batch), self.config.negatives
+        pairs = Query.cat(batch.query(), negatives.sample_many(batch, count), negatives.met(batch))
         sources = Query.cat(batch.query(), negatives.sources(batch))
-        target_noise = noise.target_intensity(pairs.src.numpy(), pairs.dst.numpy(), start)
+        target_noise = noise.target_intensity(pairs.src.numpy(), pairs.dst.numpy(), start, count)
         source_noise = noise.source_intensity(sources.src.numpy(), start)
         pairs, sources = pairs.to(self.device), sources.to(self.device)
         partner = self.score(pairs, past, "partner") - _log(target_noise, self.device)

@@ -37,6 +37,7 @@ class DSRDConfig:
     time_dim: int = 32  # features of an age; in walks half cosines, half soft steps
     dropout: Chance = 0.1
     stretch: float = 1.0  # in training, each batch's ages are multiplied by exp(stretch * normal) (walks)
+    negatives: Positive = 1  # uniformly random targets per event in training; more help ranking and take longer
     ablate: Ablation = "none"  # leave one part out
 
     def sized(self, num_events: int) -> DSRDConfig:

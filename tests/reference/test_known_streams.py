@@ -12,9 +12,11 @@ import torch
 import dsrd
 from dsrd.data.dataset import Dataset
 from dsrd.estimator.link_predictor import LinkPredictor
+from dsrd.evaluate.calibration import calibration
 from dsrd.evaluate.evidence import LEAST, standard_errors
 from dsrd.evaluate.task import Task
 from dsrd.history.past import Past
+from dsrd.models import TemporalModel
 from dsrd.synthetic.memory import memory_stream
 from dsrd.synthetic.settings import MemoryConfig
 from dsrd.train.trainer import Trainer
@@ -22,8 +24,8 @@ from dsrd.train.trainer import Trainer
 SMALL = {"model.dim": 8, "model.heads": 2, "model.neighbors": 4, "model.code_dim": 16}
 
 
-def learned_half_life(tau: float) -> float:
-    """The half-life of what sources repeat, learned from a stream whose memory fades by exp(-age / tau)."""
+def trained_on_memory(tau: float) -> Trainer:
+    """A small model of a stream whose memory fades by exp(-age / tau)."""
     stream = memory_stream(MemoryConfig(events=6_000, sources=10, targets=200, taus=(tau,)))
     row = np.arange(len(stream.events)) / len(stream.events)
     parts = {"train": row < 0.7, "val": (row >= 0.7) & (row < 0.75), "test": row >= 0.75}
@@ -31,16 +33,35 @@ def learned_half_life(tau: float) -> float:
     few = {"train.epochs": 4, "train.decay_lr": 0.1, "model.layers": 1}  # large steps, because they are few
     trainer = Trainer(run.with_overrides({**SMALL, **few}), Task.of_parts(stream, parts))
     trainer.train()
-    memory = trainer.model.learned()["memory"]
+    return trainer
+
+
+def learned_half_life(model: TemporalModel) -> float:
+    """The half-life of what sources repeat."""
+    memory = model.learned()["memory"]
     assert memory["repeat"]["share"] > max(memory[name]["share"] for name in ("reply", "follow"))
     return float(memory["repeat"]["half_life_in_events"])
 
 
 def test_the_learned_memory_lasts_as_long_as_the_streams() -> None:
-    short, long = learned_half_life(20), learned_half_life(2_000)
+    short, long = (learned_half_life(trained_on_memory(tau).model) for tau in (20, 2_000))
     for learned, tau in ((short, 20), (long, 2_000)):
         assert 1 / 3 < learned / (tau * math.log(2)) < 3
     assert long / short > 10
+
+
+def test_the_log_loss_is_near_that_of_the_true_law() -> None:
+    """And probabilities are calibrated: what is expected in the likeliest tenth happens, within a third."""
+    trainer = trained_on_memory(200)
+    run, trained = trainer.run, trainer.model.state.snapshot()
+    measured = calibration(trainer.model, trainer.task, run.protocol_rules, run.evaluate, trained, sample=400)
+    partner, activity = measured["partner"], measured["activity"]
+    assert partner["log_loss"] < partner["log_loss_uniform"] - 1
+    assert -3 * partner["excess_se"] < partner["excess"] < 0.15  # nats per event
+    assert abs(activity["excess"]) < 0.01
+    top = partner["curve"][-1]
+    assert top["expected"] == pytest.approx(top["observed"], rel=1 / 3)
+    assert partner["misplaced"] < 0.2
 
 
 def fitted(stream: Dataset, folder: Path | None = None, **settings: object) -> LinkPredictor:

@@ -6,6 +6,7 @@ The equations are in the package's docstring; the state is in `walk_state` and i
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -23,7 +24,7 @@ from dsrd.models.dsrd.content import Content
 from dsrd.models.dsrd.learned_reads import LearnedReads
 from dsrd.models.dsrd.memory import Memory
 from dsrd.models.dsrd.overlay import Queries, queries_of, unobserved
-from dsrd.models.dsrd.retention import Body, signed_log
+from dsrd.models.dsrd.retention import Body, Decays, signed_log
 from dsrd.models.dsrd.settings import DSRDConfig
 from dsrd.models.dsrd.walk_layer import AgeFeatures, WalkLayer, Window, linear_of_parts
 from dsrd.models.dsrd.walk_queries import Latest, Pending, Reading, View
@@ -130,11 +131,20 @@ class Walks(Body):
         node = self._nodes(known.node, kernels, query, past, state)
         counts = known.tokens[..., -WINDOW:].contiguous().log1p_()
         tokens = self._tokens(reading, x, (z, counts), past)
-        window = Window(*(part.flatten(0, 1) for part in (tokens, z, x, mask)))  # [2Q, k, ...]
+        window = Window(*(part.flatten(0, 1) for part in (tokens, x, mask)))  # [2Q, k, ...]
+        diffused = self._diffused(z.flatten(0, 1), window)
         h = self._start(query, x, mask, node, past).flatten(0, 1)  # [2Q, dim]
-        for layer, s_at in zip(self.layers, s, strict=True):
-            h = layer(h, window, s_at.repeat(2, 1))
+        for layer, s_at, diffused_at in zip(self.layers, s, diffused, strict=True):
+            h = layer(h, window, s_at.repeat(2, 1), diffused_at)
         return h.view(2, len(query), -1), torch.cat(s, dim=-1), node
+
+    def _diffused(self, z: Tensor, window: Window) -> Sequence[Tensor | None]:
+        """sum_i psi_i z_i of each layer, in one product because they share z.  # [2Q, k, pair] -> [2Q, H, pair]"""
+        if self.config.ablate in ("no_diffusion", "no_block", "no_state"):
+            return [None] * len(self.layers)
+        decays = [part for part in self.modules() if isinstance(part, Decays)]  # one per layer
+        psi = [part.psi(window.x, window.mask) for part in decays]  # [2Q, H, k]
+        return torch.bmm(torch.cat(psi, dim=1), z).chunk(len(psi), dim=1)
 
     def _nodes(
         self, grid: Tensor, kernels: list[tuple[Tensor, Tensor]], query: Query, past: Past, state: State

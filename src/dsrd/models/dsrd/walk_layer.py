@@ -18,7 +18,6 @@ class Window:
     """The latest events of each endpoint, as the layers read them."""
 
     token: Tensor  # [B, k, dim]
-    z: Tensor  # [B, k, pair]: state read of each partner with the other endpoint
     x: Tensor  # [B, k]: ages
     mask: Tensor  # [B, k]
 
@@ -61,13 +60,17 @@ class WalkLayer(nn.Module):
         self.decays = Decays(config, depth)
         self.block = Block(dim, config.dropout)
 
-    def forward(self, h: Tensor, window: Window, s: Tensor) -> Tensor:
+    def forward(self, h: Tensor, window: Window, s: Tensor, diffused: Tensor | None) -> Tensor:
+        """h, after a layer that reads the state: s of the pair, and what diffused from partners.
+
+        # [B, dim], ..., [B, pair], [B, H, pair] -> [B, dim]
+        """
         if self.ablate == "no_block":
             return h
         gamma = self.decays.gate().unsqueeze(-1)  # [H, 1]
         out = self._injection(h, window) * (1 - gamma)  # [B, H, d]
         if self.ablate != "no_state":
-            out = out + self._retained(window, s) * gamma
+            out = out + self._retained(s, diffused) * gamma
         updated: Tensor = self.block(h, out)
         return updated
 
@@ -79,11 +82,10 @@ class WalkLayer(nn.Module):
         summed = torch.bmm(weight * product / math.sqrt(token.shape[-1]), token)  # [B, H, dim]
         return torch.einsum("bhe,hed->bhd", summed, self.value)
 
-    def _retained(self, window: Window, s: Tensor) -> Tensor:
+    def _retained(self, s: Tensor, diffused: Tensor | None) -> Tensor:
         retained: Tensor = self.retain(s).unflatten(-1, (self.heads, -1))  # [B, H, d]
-        if self.ablate == "no_diffusion":
+        if diffused is None:
             return retained
-        diffused = torch.bmm(self.decays.psi(window.x, window.mask), window.z)  # [B, H, pair]
         return retained + torch.einsum("bhp,hpd->bhd", diffused, self.diffuse)
 
 

@@ -71,6 +71,26 @@ def test_without_temporal_decay_no_age_matters() -> None:
         assert ((as_is - other).abs().amax(dim=1) > 1e-4).all()
 
 
+def test_without_age_features_ages_pass_through_decays_only() -> None:
+    """Slower clocks change scores as long as lambda and delta do something, and not a bit if these are 0."""
+    data = stream()
+    slower = replace(data.events, time=data.events.time**3 + 1000 * data.events.time)
+    for decays in (True, False):
+        results = []
+        for events in (data.events, slower):
+            model, past = (
+                make_model(data, ablate="no_age_features"),
+                Past(events, edge_x=data.edge_x, node_x=data.node_x),
+            )
+            for layer in () if decays else model.body.layers:
+                layer.decays.raw_lambda.data.fill_(-1e9)
+                layer.decays.raw_delta.data.fill_(-1e9)
+            model.observe(events[:20], past)
+            results.append(scores(model, events[20:].query(), past.during(events[20:])))
+        assert torch.equal(*results) == (not decays)
+        assert torch.equal(results[0][1], results[1][1])  # the activity has no decays of ages
+
+
 def test_without_diffusion_nothing_passes_along_two_steps() -> None:
     """Neither whom a node's walks of two steps lead to, nor what others did after its latest partner. What is left
     are the lengths of the walks and the successions of the two nodes themselves."""

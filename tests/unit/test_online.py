@@ -205,6 +205,7 @@ READS, MEMORY = {"place"}, {"kinds", "uniform"}  # those of the state reads and 
     [
         ("none", LAYER | READS | MEMORY),
         ("no_temporal_decay", {"gamma"} | MEMORY),
+        ("no_age_features", LAYER | READS | MEMORY),
         ("no_diffusion", {"lambda", "alpha", "gamma"} | READS | MEMORY),
         ("no_state", {"lambda", "alpha"}),
         ("no_block", READS | MEMORY),

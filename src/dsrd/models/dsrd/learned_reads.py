@@ -80,7 +80,7 @@ class LearnedReads(nn.Module):
             products = PRODUCTS * self.walks
             tokens, pair = without(tokens, slice(0, -WINDOW)), without(pair, slice(0, products))
             pair = without(pair, slice(products + FOLLOWS, -MEETINGS, COUNTS))
-        if self.ablate == "no_temporal_decay":  # nor the order of events; learned rates are replaced in `Kernels`
+        if self.ablate in ("no_temporal_decay", "no_age_features"):  # nor the order of events
             tokens = without(tokens, slice(RANK, RANK + 1))
         return reading._replace(tokens=tokens, pair=pair, node=node)
 

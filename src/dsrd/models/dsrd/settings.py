@@ -10,11 +10,12 @@ from typing import Literal
 from dsrd.errors import DsrdError
 from dsrd.ranges import Chance, Positive, at_least
 
-Ablation = Literal["none", "no_block", "no_temporal_decay", "no_diffusion", "no_state"]
+Ablation = Literal["none", "no_block", "no_temporal_decay", "no_age_features", "no_diffusion", "no_state"]
 UNUSED: Mapping[Ablation, tuple[str, ...]] = {  # constants that an ablation leaves at their initial values
     "none": (),
     "no_block": ("lambda", "alpha", "gamma", "delta"),
     "no_temporal_decay": ("lambda", "alpha"),
+    "no_age_features": (),  # decays stay, the second road by which ages reach the heads is closed (walks)
     "no_diffusion": ("delta",),
     "no_state": ("gamma", "delta"),
 }
@@ -47,6 +48,8 @@ class DSRDConfig:
     def check(self) -> None:
         """Heads share the width, scales are positive shares of the training events, dense needs a layer."""
         at_least(self, layers=1, dim=0)
+        if self.state == "dense" and self.ablate == "no_age_features":
+            raise DsrdError("model.ablate=no_age_features: is for model.state=walks; choose another")
         if self.dim % self.heads:
             raise DsrdError(f"model.heads={self.heads}: give a divisor of model.dim={self.dim}")
         for name in ("scales", "count_scales"):

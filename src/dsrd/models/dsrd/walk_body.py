@@ -168,7 +168,7 @@ class Walks(Body):
         latest = Latest(*(as_tensor(array).to(query.src.device) for array in out))
         known = self.reads.ablated_nodes(latest.node).unsqueeze(0)
         node = self._nodes(known, self.reads.kernels(), query, past, state)[0]
-        x = self._ages(latest.age) * latest.exists
+        x = self._shown(self._ages(latest.age)) * latest.exists
         return torch.cat([node, signed_log(past.node_x(query.src)), x, latest.exists, latest.outgoing], dim=-1)
 
     def _ages(self, age: Tensor) -> Tensor:
@@ -176,20 +176,24 @@ class Walks(Body):
             return torch.zeros_like(age)
         return torch.log1p(age * self._age_factor() / self.tick)
 
+    def _shown(self, x: Tensor) -> Tensor:
+        """The ages that features show; decays read all of them."""
+        return torch.zeros_like(x) if self.config.ablate == "no_age_features" else x
+
     def _age_factor(self) -> float:
         """Factor on ages. Random in training, so that the model also works when a stream changes its pace."""
         return math.exp(self.config.stretch * torch.randn(()).item()) if self.training else 1.0
 
     def _tokens(self, reading: Reading[Tensor], x: Tensor, counts: tuple[Tensor, Tensor], past: Past) -> Tensor:
         edge_x = signed_log(past.edge_x(reading.event))
-        return gelu(linear_of_parts(self.token, *self.age(x), *counts, edge_x))
+        return gelu(linear_of_parts(self.token, *self.age(self._shown(x)), *counts, edge_x))
 
     def _start(self, query: Query, x: Tensor, mask: Tensor, node: Tensor, past: Past) -> Tensor:
         """h before the first layer.  # [2, Q, dim]"""
         has_history = mask[..., :1]  # [2, Q, 1]
         length = torch.log1p(mask.sum(-1, keepdim=True))
         node_x = signed_log(past.node_x(torch.stack([query.src, query.dst])))
-        age = torch.cat(self.age(x[..., 0]), dim=-1) * has_history
+        age = torch.cat(self.age(self._shown(x[..., 0])), dim=-1) * has_history
         start: Tensor = self.start(torch.cat([age, has_history, length, node, node_x], dim=-1))
         return start
 

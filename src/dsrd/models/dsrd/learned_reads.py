@@ -37,6 +37,7 @@ class LearnedReads(nn.Module):
         super().__init__()
         self.ablate = config.ablate
         self.walks, self.counts = len(config.scales), len(config.count_scales)  # rates of either grid
+        self.one_grid = config.scales == config.count_scales
         self.layers = nn.ModuleList(Kernels(config) for _ in range(config.layers))
         self.pair_dim = pair_width(config.heads, config.heads)  # of one layer's read of a pair
         self.node_dim = node_width(config.heads, config.heads) * config.layers  # of all layers' reads of a node
@@ -48,8 +49,11 @@ class LearnedReads(nn.Module):
     def kernels(self) -> list[tuple[Tensor, Tensor]]:
         """Per layer, the weights of the grid's rates in the heads' kernels: of walks, of counts."""
         places = self.count_scales if self.counts > 1 else self.walk_scales
-        both = (self.walk_scales, self.count_scales)
-        return [(layer.weights(both[0], places), layer.weights(both[1], places)) for layer in self._layers()]
+        counts = [layer.weights(self.count_scales, places) for layer in self._layers()]
+        if self.one_grid:
+            return list(zip(counts, counts, strict=True))
+        walks = [layer.weights(self.walk_scales, places) for layer in self._layers()]
+        return list(zip(walks, counts, strict=True))
 
     def pair(self, grid: Tensor, kernel: tuple[Tensor, Tensor]) -> Tensor:
         """Reads of pairs by the kernels of one layer, other columns left out.  # [..., grid] -> [..., pair_dim]"""

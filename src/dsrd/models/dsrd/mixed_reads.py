@@ -41,24 +41,32 @@ class Mixture(NamedTuple):
 
 def mixture_of(blocks: Sequence[Block], rest: int) -> Mixture:
     """The mixture of these blocks, one after the other; `rest` more columns are taken as they are."""
-    low, high, low_weight, high_weight, start = list[Columns](), list[Columns](), [], [], 0
+    columns = sum(block.channels * len(block.kernel) for block in blocks) + rest
+    weights, start, out = np.empty((2, columns), np.float32), 0, 0
+    mixture = Mixture(np.empty(columns, np.int64), np.empty(columns, np.int64), weights[0], weights[1])
     for channels, kernel in blocks:
-        weight = kernel.detach().cpu().numpy()
-        heads, rates = weight.shape
-        first = np.minimum(np.argmax(weight > 0, axis=1), max(rates - 2, 0))  # [H]: of its two rates
-        second = np.minimum(first + 1, rates - 1)
-        column = np.arange(channels)
-        low.append((start + first[:, None] * channels + column).ravel())
-        high.append((start + second[:, None] * channels + column).ravel())
-        rows = np.arange(heads)
-        low_weight.append(np.repeat(weight[rows, first], channels))
-        high_weight.append(np.repeat(np.where(second > first, weight[rows, second], 0), channels))
-        start += rates * channels
-    low.append(np.arange(start, start + rest))
-    high.append(low[-1])
-    low_weight.append(np.ones(rest, np.float32))
-    high_weight.append(np.zeros(rest, np.float32))
-    return Mixture(*(np.concatenate(parts) for parts in (low, high, low_weight, high_weight)))
+        add_block(kernel.detach().cpu().numpy(), channels, start, out, mixture)
+        start, out = start + kernel.shape[1] * channels, out + len(kernel) * channels
+    add_block(np.ones((1, 1), np.float32), rest, start, out, mixture)
+    return mixture
+
+
+@compiled
+def add_block(kernel: Singles, channels: int, start: int, out: int, mixture: Mixture) -> None:
+    """The columns of a block from `out` on, which read those of the grid from `start` on.  # [H, G]"""
+    for head in range(kernel.shape[0]):
+        first = 0  # of the two rates with a weight above 0
+        while first < kernel.shape[1] - 1 and kernel[head, first] <= 0:
+            first += 1
+        second = min(first + 1, kernel.shape[1] - 1)
+        for channel in range(channels):
+            column = out + head * channels + channel
+            mixture.low[column], mixture.high[column] = (
+                start + first * channels + channel,
+                start + second * channels + channel,
+            )
+            mixture.low_weight[column] = kernel[head, first]
+            mixture.high_weight[column] = kernel[head, second] if second > first else 0
 
 
 @compiled

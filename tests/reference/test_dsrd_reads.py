@@ -17,7 +17,7 @@ from dsrd.config import overridden
 from dsrd.events import Events, Query
 from dsrd.history.past import Past
 from dsrd.models import GraphSpec, create, settings
-from dsrd.models.dsrd import DSRD, DSRDConfig, feature_levels, walk_queries, walk_state
+from dsrd.models.dsrd import DSRD, DSRDConfig, feature_levels, node_queries, walk_queries, walk_state
 from dsrd.models.dsrd.overlay import queries_of
 
 THREADS = 4
@@ -121,7 +121,7 @@ def test_compiled_queries_get_the_state_without_the_right_to_write(
 
         return query
 
-    kernels = [(walk_queries, name) for name in ("read", "read_sources", "directions")]
+    kernels = [(walk_queries, "read"), (node_queries, "read_sources"), (node_queries, "directions")]
     kernels.append((feature_levels, "read"))
     for module, name in kernels:
         monkeypatch.setattr(module, name, checked(getattr(module, name)))

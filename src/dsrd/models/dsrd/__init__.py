@@ -78,8 +78,8 @@ Symbols of the paper and their names in code:
     p(u | t)                DSRD.activity, on Walks.sources                       __init__; walk_body
     S, D                    DSRD.num_sources, DSRD.num_targets                    __init__
 
-The files `clock`, `walk_state`, `overlay`, `windows`, `walk_queries` and `feature_levels` hold plain loops over
-arrays that numba compiles; their arguments are NamedTuples of arrays, declared at the top of each file.
+The files `clock`, `walk_state`, `overlay`, `windows`, `walk_queries`, `node_queries`, `feature_levels` hold loops
+over arrays that numba compiles; their arguments are NamedTuples of arrays, declared at the top of each file.
 """
 
 from __future__ import annotations

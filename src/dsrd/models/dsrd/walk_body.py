@@ -19,15 +19,16 @@ from torch.nn.functional import gelu
 from dsrd.events import Events, Query, as_tensor
 from dsrd.history.past import Past
 from dsrd.models.base import GraphSpec, with_null_partner
-from dsrd.models.dsrd import walk_queries, walk_state
+from dsrd.models.dsrd import node_queries, walk_queries, walk_state
 from dsrd.models.dsrd.content import Content
 from dsrd.models.dsrd.learned_reads import LearnedReads
 from dsrd.models.dsrd.memory import Memory
+from dsrd.models.dsrd.node_queries import Latest
 from dsrd.models.dsrd.overlay import Queries, queries_of, unobserved
 from dsrd.models.dsrd.retention import Body, Decays, signed_log
 from dsrd.models.dsrd.settings import DSRDConfig
 from dsrd.models.dsrd.walk_layer import AgeFeatures, WalkLayer, Window, linear_of_parts
-from dsrd.models.dsrd.walk_queries import Latest, Pending, Reading, View
+from dsrd.models.dsrd.walk_queries import Pending, Reading, View
 from dsrd.models.dsrd.walk_state import (
     ACT_KINDS,
     Arrivals,
@@ -164,7 +165,7 @@ class Walks(Body):
             *(np.zeros((count, LATEST), np.float32) for _ in range(3)),
         )
         queries = queries_of(query)
-        walk_queries.read_sources(*self._view(queries, past, state), past.index, queries, out)
+        node_queries.read_sources(*self._view(queries, past, state), past.index, queries, out)
         latest = Latest(*(as_tensor(array).to(query.src.device) for array in out))
         known = self.reads.ablated_nodes(latest.node).unsqueeze(0)
         node = self._nodes(known, self.reads.kernels(), query, past, state)[0]
@@ -218,7 +219,7 @@ class Walks(Body):
         queries = queries_of(with_null_partner(node, time))
         out = np.zeros((len(node), 2, self.config.code_dim), np.float32)
         view, pending = self._view(queries, past, state)
-        walk_queries.directions(view, pending, queries, out)
+        node_queries.directions(view, pending, queries, out)
         if self.config.ablate == "no_state":
             out[:] = 0
         return as_tensor(out).flatten(1).to(node.device)

@@ -34,6 +34,7 @@ from dsrd.models.dsrd.walk_state import (
     copy_pair,
     empty_table,
     entered,
+    faded,
     in_table,
     power_of_two,
     write_code,
@@ -83,6 +84,7 @@ class Endpoint(NamedTuple):
     two: Singles  # [rates, width]: S2 at its last event
     kept: Singles  # [rates]: the factor by which S1 has decayed since; that of S2 is its square
     first_code: Singles  # [width]: of the first node
+    first_kept: Singles  # [rates]: the same factor of its walks
     room: Singles  # [2, width]: for rows converted from bfloat16
 
 
@@ -197,10 +199,15 @@ def products(
 def read_walks(nodes: NodeRows, row: int, other: Endpoint, now: float, rate: Floats, out: Singles) -> None:
     """Products of two nodes' walks, decayed to now.  # [PRODUCTS * rates]"""
     for r in range(len(rate)):
-        kept, other_kept = np.float32(np.exp(-rate[r] * (now - nodes.last[row]))), other.kept[r]
+        kept, other_kept = faded(rate[r], now - nodes.last[row]), other.kept[r]
+        other.first_kept[r] = kept
+        at = PRODUCTS * r
+        if kept == 0 and other_kept == 0:  # both have been silent for long
+            for i in range(PRODUCTS):
+                out[at + i] = 0
+            continue
         one, two = widened_row(nodes.step1[row, r], other.room[0]), widened_row(nodes.step2[row, r], other.room[1])
         a, b, c, d, e, f = products(other.first_code, one, two, other.code, other.one[r], other.two[r])
-        at = PRODUCTS * r
         out[at] = a * (other_kept * other_kept)
         out[at + 1] = b * (kept * kept)
         out[at + 2] = c * (kept * other_kept)
@@ -213,7 +220,7 @@ def read_walks(nodes: NodeRows, row: int, other: Endpoint, now: float, rate: Flo
 def write_counts(pairs: PairRows, slot: int, now: float, fine: Floats, out: Singles) -> np.float32:
     """Decayed counts of the pair in this slot, to every `COUNTS`-th entry; returns the count without decay."""
     for r in range(len(fine)):
-        out[COUNTS * r] = pairs.met[slot, r] * np.float32(np.exp(-fine[r] * (now - pairs.met_last[slot])))
+        out[COUNTS * r] = pairs.met[slot, r] * faded(fine[r], now - pairs.met_last[slot])
     return np.float32(pairs.meetings[slot])
 
 
@@ -234,10 +241,16 @@ def read_counts(
 
 
 @inlined
-def read_events(nodes: NodeRows, row: int, now: float, fine: Floats, out: Singles) -> None:
-    """Decayed counts of a node's events, sent and received, to every `COUNTS`-th entry."""
-    for r in range(len(fine)):
-        kept = np.float32(np.exp(-fine[r] * (now - nodes.last[row])))
+def read_events(nodes: NodeRows, row: int, now: float, decay: Decay, walks_kept: Singles, out: Singles) -> None:
+    """Decayed counts of a node's events, sent and received, to every `COUNTS`-th entry.
+
+    `walks_kept` is what is left of its walks at each rate: of the counts too, where both have the same rate.
+    """
+    for r in range(len(decay.fine)):
+        if r < len(decay.rate) and decay.rate[r] == decay.fine[r]:
+            kept = walks_kept[r]
+        else:
+            kept = faded(decay.fine[r], now - nodes.last[row])
         out[COUNTS * r] = (nodes.acts[row, SENT, r] + nodes.acts[row, RECEIVED, r]) * kept
 
 
@@ -250,11 +263,11 @@ def read_pair(view: View, node: int, other_node: int, other: Endpoint, now: floa
     end = at + COUNTS * len(fine)
     if row >= 0:
         read_walks(new.nodes, row, other, now, view.decay.rate, out)
-        read_events(new.nodes, row, now, fine, out[at + EVENTS :])
+        read_events(new.nodes, row, now, view.decay, other.first_kept, out[at + EVENTS :])
     else:
         known_row = state_row(known.nodes, node)
         read_walks(known.nodes, known_row, other, now, view.decay.rate, out)
-        read_events(known.nodes, known_row, now, fine, out[at + EVENTS :])
+        read_events(known.nodes, known_row, now, view.decay, other.first_kept, out[at + EVENTS :])
     out[end] = read_counts(new.pairs, known.pairs, (node, other_node), now, fine, out[at + FORTH :])
     out[end + 1] = read_counts(new.pairs, known.pairs, (other_node, node), now, fine, out[at + BACK :])
     read_counts(new.follows, known.follows, (node, other_node), now, fine, out[at + FOLLOWS :])
@@ -278,14 +291,14 @@ def load_rows(nodes: NodeRows, row: int, decay: Decay, now: float, endpoint: End
     """Copy a node's walks; write their lengths, then decayed counts of the node's events.  # [node_width]"""
     rates = len(decay.rate)
     for r in range(rates):
-        kept = np.float32(np.exp(-decay.rate[r] * (now - nodes.last[row])))
+        kept = faded(decay.rate[r], now - nodes.last[row])
         endpoint.kept[r] = kept
         copy_values(widened_row(nodes.step1[row, r], endpoint.room[0]), endpoint.one[r])
         copy_values(widened_row(nodes.step2[row, r], endpoint.room[0]), endpoint.two[r])
         out[2 * r] = length(endpoint.one[r]) * kept
         out[2 * r + 1] = length(endpoint.two[r]) * kept * kept
     for r in range(len(decay.fine)):
-        kept = np.float32(np.exp(-decay.fine[r] * (now - nodes.last[row])))
+        kept = faded(decay.fine[r], now - nodes.last[row])
         for kind in range(ACT_KINDS):
             out[2 * rates + ACT_KINDS * r + kind] = nodes.acts[row, kind, r] * kept
 
@@ -332,8 +345,8 @@ def answer(
 def empty_endpoint(rates: int, width: int) -> tuple[Endpoint, Singles]:
     """Work space for an endpoint, and for the codes of an event that is added.  # ..., [2, width]"""
     vectors, walks = np.empty((6, width), np.float32), np.empty((2, rates, width), np.float32)
-    kept = np.empty(rates, np.float32)
-    return Endpoint(vectors[0], walks[0], walks[1], kept, vectors[1], vectors[2:4]), vectors[4:]
+    kept = np.empty((2, rates), np.float32)
+    return Endpoint(vectors[0], walks[0], walks[1], kept[0], vectors[1], kept[1], vectors[2:4]), vectors[4:]
 
 
 @compiled
@@ -346,55 +359,3 @@ def read(view: View, pending: Pending, index: Index, queries: Queries, out: Read
         for side in range(2):
             fill_window(index, queries.ends[side, q], queries.time[q], side, windows)
         answer(view, queries, q, windows, other, out)
-
-
-class Latest(NamedTuple, Generic[T]):
-    """What state and history say about single nodes."""
-
-    node: T  # [Q, node_width]
-    age: T  # [Q, n] of the node's latest events, newest first
-    exists: T  # [Q, n]: 0 where a node has fewer events
-    outgoing: T  # [Q, n]: 1 where the node was the source
-
-
-@compiled
-def read_sources(view: View, pending: Pending, index: Index, queries: Queries, out: Latest[NDArray[Any]]) -> None:
-    """What is known about the first node of each pair, in the order of their times."""
-    windows, added = empty_windows(out.age.shape[1]), 0
-    source, codes = empty_endpoint(len(view.decay.rate), view.state.nodes.step1.shape[2])
-    for q in queries.order:
-        time, node = queries.time[q], queries.ends[0, q]
-        added = add_pending(view, pending, added, time, codes)
-        load(view, node, read_clock(view.overlay.clock, time, view.whole_moments), source, out.node[q])
-        fill_window(index, node, time, 0, windows)
-        for j in range(windows.size[0]):
-            out.age[q, j] = time - windows.time[0, j]
-            out.exists[q, j] = 1
-            out.outgoing[q, j] = windows.outgoing[0, j]
-
-
-@compiled
-def write_directions(nodes: NodeRows, row: int, rate: int, out: Singles) -> None:
-    """S1 and S2 of a node at one rate, scaled to length 1; 0 without events.  # [2, width]"""
-    for step, rows in enumerate((nodes.step1, nodes.step2)):
-        vector = widened_row(rows[row, rate], np.empty(out.shape[1], np.float32))
-        size = length(vector)
-        if size > 0:
-            out[step] = vector / size
-
-
-@compiled
-def directions(view: View, pending: Pending, queries: Queries, out: Singles) -> None:
-    """S1 and S2 of the first node of each pair at the slowest rate, as directions.  # [Q, 2, width]
-
-    Nodes that meet the same partners have similar directions, up to the noise of the codes.
-    """
-    slowest, codes, added = int(np.argmin(view.decay.rate)), np.empty((2, out.shape[2]), np.float32), 0
-    for q in queries.order:
-        added = add_pending(view, pending, added, queries.time[q], codes)
-        node = queries.ends[0, q]
-        row = copied_row(view.copied, node)
-        if row >= 0:
-            write_directions(view.overlay.nodes, row, slowest, out[q])
-        else:
-            write_directions(view.state.nodes, state_row(view.state.nodes, node), slowest, out[q])

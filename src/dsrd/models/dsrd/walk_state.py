@@ -35,6 +35,8 @@ Halves = NDArray[np.int16]  # bfloat16 as integers, see `bfloat16`
 
 SENT, RECEIVED, SENT_TO_STRANGER, RECEIVED_FROM_STRANGER = range(4)
 ACT_KINDS = 4
+SIGNS = (2.0 * ((np.arange(256)[:, None] >> np.arange(8)) & 1) - 1).astype(np.float32)  # of the bits of a byte
+GONE = 104  # exp(-GONE) is less than half of the smallest float32
 
 
 class NodeRows(NamedTuple):
@@ -95,12 +97,25 @@ class Meeting(NamedTuple):
 @inlined
 def write_code(node: int, out: Singles) -> None:
     """The node's random signs, scaled to length 1."""
-    scale = np.float32(1.0 / np.sqrt(len(out)))
-    for start in range(0, len(out), 64):
-        word = splitmix64(splitmix64(np.uint64(node)) ^ np.uint64(start))
-        for i in range(start, min(start + 64, len(out))):
-            sign = np.int64((word >> np.uint64(i - start)) & np.uint64(1))
-            out[i] = scale * np.float32(2 * sign - 1)
+    scale, word = np.float32(1.0 / np.sqrt(len(out))), np.uint64(0)
+    for start in range(0, len(out), 8):
+        if start % 64 == 0:
+            word = splitmix64(splitmix64(np.uint64(node)) ^ np.uint64(start))
+        byte = np.int64(word & np.uint64(255))
+        word = word >> np.uint64(8)
+        if len(out) - start >= 8:
+            for i in range(8):  # of a fixed length: one instruction
+                out[start + i] = scale * SIGNS[byte, i]
+        else:
+            for i in range(len(out) - start):
+                out[start + i] = scale * SIGNS[byte, i]
+
+
+@inlined
+def faded(rate: float, age: float) -> np.float32:
+    """exp(-rate age), which in float32 is 0 from `GONE` on."""
+    exponent = rate * age
+    return np.float32(np.exp(-exponent)) if exponent < GONE else np.float32(0)
 
 
 @inlined
@@ -113,8 +128,8 @@ def extend_walks(nodes: NodeRows, event: Meeting, rate: Floats, codes: Singles, 
     step1, step2, last, src, dst = nodes.step1, nodes.step2, nodes.last, event.src_row, event.dst_row
     width = step1.shape[2]
     for r in range(len(rate)):
-        src_kept = np.float32(np.exp(-rate[r] * (event.now - last[src])))
-        dst_kept = np.float32(np.exp(-rate[r] * (event.now - last[dst])))
+        src_kept = faded(rate[r], event.now - last[src])
+        dst_kept = faded(rate[r], event.now - last[dst])
         for i in range(width):
             random = splitmix64(bits + np.uint64(r * width + i))
             src_one, src_two = (
@@ -134,7 +149,7 @@ def extend_walks(nodes: NodeRows, event: Meeting, rate: Floats, codes: Singles, 
 def decay_acts(nodes: NodeRows, row: int, now: float, fine: Floats) -> None:
     """Decay a node's counts to now. Comes after `extend_walks`: it moves the reading that decays start from."""
     for r in range(len(fine)):
-        kept = np.float32(np.exp(-fine[r] * (now - nodes.last[row])))
+        kept = faded(fine[r], now - nodes.last[row])
         for kind in range(ACT_KINDS):
             nodes.acts[row, kind, r] *= kept
     nodes.last[row] = now
@@ -164,7 +179,7 @@ def add(state: WalkState, event: Meeting, decay: Decay, codes: Singles) -> None:
 def count(pairs: PairRows, slot: int, now: float, fine: Floats) -> None:
     """Count one event of the pair in this slot."""
     for r in range(len(fine)):
-        kept = np.float32(np.exp(-fine[r] * (now - pairs.met_last[slot])))
+        kept = faded(fine[r], now - pairs.met_last[slot])
         pairs.met[slot, r] = pairs.met[slot, r] * kept + 1
     pairs.meetings[slot] += 1
     pairs.met_last[slot] = now

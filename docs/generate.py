@@ -1,4 +1,4 @@
-"""Write models, settings and results of docs/reference, and the tables of README.md and audit.md from records.
+"""Write models, settings and results of docs/reference, and tables of README.md, audit.md and dsrd.md.
 
 `python docs/generate.py` after a change of any; a test compares. What is made from records is in `record_pages`.
 """
@@ -15,6 +15,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
+from dsrd_tables import dsrd_page
 from record_pages import NOTE, audit_page, readme, results_page, table, typed
 from typer.testing import CliRunner
 
@@ -176,6 +177,7 @@ def pages() -> dict[str, str]:
         "reference/settings.md": settings_page(),
         "reference/results.md": results_page(),
         "explanation/audit.md": audit_page(),
+        "explanation/dsrd.md": dsrd_page(),
         "../README.md": readme(),
     }
 

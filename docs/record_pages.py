@@ -236,11 +236,11 @@ def _cell(found: list[Mapping[str, float] | None]) -> str:
 def readme() -> str:
     """The README with its tables written anew."""
     text = (HERE.parent / "README.md").read_text(encoding="utf-8")
-    text = _filled(text, "results", _headline())
-    return _filled(text, "rules", _rules_beside_published())
+    text = filled(text, "results", _headline())
+    return filled(text, "rules", _rules_beside_published())
 
 
-def _filled(text: str, name: str, content: str) -> str:
+def filled(text: str, name: str, content: str) -> str:
     """A page with the part between the two marks of that name replaced."""
     begin, end = f"<!-- {name}: docs/generate.py -->\n", f"<!-- /{name} -->"
     before, rest = text.split(begin)
@@ -313,10 +313,10 @@ Column = tuple[str, Callable[[Mapping[str, Any]], str]]  # title, and a cell of 
 def audit_page() -> str:
     """The page about the audit with its tables written anew, a row for each data set."""
     text = (HERE / "explanation" / "audit.md").read_text(encoding="utf-8")
-    text = _filled(text, "rules", _rules_beside_published())
+    text = filled(text, "rules", _rules_beside_published())
     for name, columns in AUDIT_TABLES.items():
         rows = [[audit["dataset"], *(cell(audit) for _, cell in columns)] for audit in _audits()]
-        text = _filled(text, name, table(["", *(title for title, _ in columns)], rows))
+        text = filled(text, name, table(["", *(title for title, _ in columns)], rows))
     return text
 
 

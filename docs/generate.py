@@ -1,4 +1,4 @@
-"""Write models, settings and results of docs/reference, and tables of README.md, audit.md and dsrd.md.
+"""Write models, settings and results of docs/reference, and tables of README.md and explanation pages from records.
 
 `python docs/generate.py` after a change of any; a test compares. What is made from records is in `record_pages`.
 """
@@ -15,8 +15,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
-from dsrd_tables import dsrd_page
 from record_pages import NOTE, audit_page, readme, results_page, table, typed
+from study_tables import calibration_page, dsrd_page, questions_page
 from typer.testing import CliRunner
 
 from dsrd import SynthConfig, model_names
@@ -178,6 +178,8 @@ def pages() -> dict[str, str]:
         "reference/results.md": results_page(),
         "explanation/audit.md": audit_page(),
         "explanation/dsrd.md": dsrd_page(),
+        "explanation/calibration.md": calibration_page(),
+        "explanation/questions.md": questions_page(),
         "../README.md": readme(),
     }
 

@@ -1,4 +1,4 @@
-"""The tables of docs/explanation/dsrd.md from records: what each stream remembers, and what ablations cost."""
+"""Tables of docs/explanation from records of studies: memories, ablations, calibration, questions."""
 
 from __future__ import annotations
 
@@ -22,6 +22,18 @@ def dsrd_page() -> str:
     text = filled(text, "memories", _memories())
     text = filled(text, "known memories", _known_memories())
     return filled(text, "ablations", _ablations())
+
+
+def calibration_page() -> str:
+    """The page about calibration with its table written anew."""
+    text = (HERE / "explanation" / "calibration.md").read_text(encoding="utf-8")
+    return filled(text, "calibration", _calibrations())
+
+
+def questions_page() -> str:
+    """The page about questions with its table written anew."""
+    text = (HERE / "explanation" / "questions.md").read_text(encoding="utf-8")
+    return filled(text, "questions", _questions())
 
 
 def _records(name: str) -> Records:
@@ -117,3 +129,58 @@ def _cost(runs: Records, whole: Mapping[int, Mapping[str, Any]], setting: str) -
     ]
     spread = f" ± {statistics.stdev(lost):.2f}" if len(lost) > 1 else ""
     return f"{shown} ({-statistics.mean(lost):+.2f}{spread})"
+
+
+def _calibrations() -> str:
+    """Log loss and the likeliest tenth of each factor, by data set and model."""
+    rows = []
+    for record in _records("studies/calibration.jsonl"):
+        for factor in ("partner", "activity"):
+            measured = record["calibration"].get(factor, {})
+            if "curve" not in measured:
+                continue
+            top = measured["curve"][-1]
+            rows.append(
+                [
+                    record["dataset"],
+                    record["model"],
+                    factor,
+                    f"{measured['events']} of {measured['candidates']:,}",
+                    f"{measured['log_loss']:.2f} ± {measured['log_loss_se']:.2f}",
+                    f"{measured['log_loss_uniform']:.2f}",
+                    f"{measured['log_normaliser']:+.2f}",
+                    f"{top['expected']:.5f} / {top['observed']:.5f}",
+                    f"{measured['misplaced']:.3f}",
+                ]
+            )
+    columns = [
+        "data set",
+        "model",
+        "factor",
+        "events of candidates",
+        "log loss",
+        "knowing nothing",
+        "log normaliser",
+    ]
+    return table([*columns, "likeliest tenth: expected / observed", "misplaced"], rows)
+
+
+def _questions() -> str:
+    """The four questions, of the model and of the best rule for each."""
+    rows = []
+    for record in _records("studies/questions.jsonl"):
+        asked = record["questions"]
+        rules = [rule["questions"] for rule in record["rules"].values() if "questions" in rule]
+        cells = [
+            f"{asked[name][metric]:.2f} ({max(rule[name][metric] for rule in rules):.2f})"
+            for name, metric in (
+                ("partner", "mrr"),
+                ("partner", "ap"),
+                ("pairs", "ap"),
+                ("awake", "ap"),
+                ("first", "ap"),
+            )
+        ]
+        rows.append([record["dataset"], record["model"], *cells, f"{asked['pairs']['mean_probability']:.3f}"])
+    columns = ["data set", "model", "partner, MRR", "partner, AP", "pairs, AP", "awake, AP", "first, AP"]
+    return table([*columns, "mean probability of a random pair"], rows)

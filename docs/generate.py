@@ -1,4 +1,4 @@
-"""Write models, settings and results of docs/reference, and tables of README.md and explanation pages from records.
+"""Write models, settings and results of docs/reference, and tables of README.md and explanation from records.
 
 `python docs/generate.py` after a change of any; a test compares. What is made from records is in `record_pages`.
 """

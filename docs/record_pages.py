@@ -135,9 +135,10 @@ def _node_results(records: list[dict[str, Any]]) -> list[str]:
                 for figure in ("auc", "auprc")
             )
             kind = name or ("mean of classes" if "classes" in found else "positive")
-            row = [record["dataset"], _model(record), record["training"], record["asks"]]
+            row = [record["dataset"], _model(record), record["training"], record["asks"], record["visible"]]
             rows.append([*row, str(record["seed"]), kind, auc, auprc, f"{part['auprc_factor']:.2f}"])
-    columns = ["data set", "model", "training", "asked of", "seed", "class", "ROC-AUC", "AUPRC", "over chance"]
+    columns = ["data set", "model", "training", "asked of", "visible", "seed", "class", "ROC-AUC", "AUPRC"]
+    columns.append("over chance")
     about = "Test, in percent, with 95 % bootstrap intervals. How the questions are asked: "
     about += "[classify nodes](../how-to/classify-nodes.md)."
     return ["", "## Classification of nodes", "", about, "", table(columns, rows).rstrip("\n")]

@@ -113,17 +113,15 @@ class _MixedReads(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         columns = (ctx.mixture.low, ctx.mixture.high)
         sums = weight_gradients(ctx.rows, ctx.mixture, grads[0].reshape(-1, len(columns[0])).numpy())
-        found, start = list[Tensor](), [0, 0]
-        for channels, shape in zip(ctx.channels, ctx.shapes, strict=True):
-            heads, rates = shape
-            gradient = np.zeros((heads, rates))
-            out_columns = slice(start[1], start[1] + heads * channels)
-            for part in range(2):
-                rate = (columns[part][out_columns][::channels] - start[0]) // channels  # [H]
-                gradient[np.arange(heads), rate] = sums[part, out_columns].reshape(heads, channels).sum(1)
-            start = [start[0] + rates * channels, start[1] + heads * channels]
-            found.append(torch.from_numpy(gradient).float())
-        return (None, None, None, *found)
+        gradients, first_in, first_out = list[Tensor](), 0, 0
+        for channels, (heads, rates) in zip(ctx.channels, ctx.shapes, strict=True):
+            gradient, block = np.zeros((heads, rates)), slice(first_out, first_out + heads * channels)
+            for read, summed in zip(columns, sums, strict=True):
+                rate = (read[block][::channels] - first_in) // channels  # [H]
+                gradient[np.arange(heads), rate] = summed[block].reshape(heads, channels).sum(1)
+            gradients.append(torch.from_numpy(gradient).float())
+            first_in, first_out = first_in + rates * channels, block.stop
+        return (None, None, None, *gradients)
 
 
 def mixed_reads(values: Tensor, blocks: Sequence[Block], rest: int = 0) -> Tensor:

@@ -161,7 +161,7 @@ ABOUT = {
     "train": ("epochs, checkpoints, run folders, records", "measure"),
     "estimator": ("LinkPredictor, the front door", "front"),
     "classify": ("labels of nodes and events", "front"),
-    "experiments": ("files of records; speed", "front"),
+    "experiments": ("plans, sweeps, records", "front"),
     "cli": ("the dsrd program", "front"),
 }
 

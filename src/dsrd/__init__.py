@@ -18,7 +18,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dsrd import trackers
+    from dsrd import experiments, trackers
     from dsrd.config import RunConfig
     from dsrd.data.dataset import Dataset
     from dsrd.data.read import load
@@ -66,6 +66,7 @@ __all__ = [
     "create",
     "draw_negatives",
     "evaluate_model",
+    "experiments",
     "load",
     "metrics",
     "model_names",
@@ -98,6 +99,7 @@ _HOME = {
     "create": "models:create",
     "draw_negatives": "negatives.sampling:draw_negatives",
     "evaluate_model": "evaluate.scoring:evaluate",
+    "experiments": "experiments",
     "load": "data.read:load",
     "metrics": "evaluate.metrics",
     "model_names": "models:names",

@@ -167,7 +167,7 @@ class _Lines(_Silence):
         self.last = self.clock()
         self.printed, self.metrics_pending = True, False
         metrics = f"  ({self.metrics})" if self.metrics else ""
-        self.note(f"{_duration(self.last - self.started)}  {text}{metrics}")
+        self.note(f"{duration(self.last - self.started)}  {text}{metrics}")
 
 
 class _Bar(_Silence):
@@ -236,26 +236,26 @@ class _AmountAndTime(ProgressColumn):
     """The finished and total amount, the time taken, and an estimate of the time left."""
 
     def render(self, task: Task) -> Text:
-        taken = _duration(task.elapsed or 0)
+        taken = duration(task.elapsed or 0)
         if not task.total:
             return Text(taken)
-        left = f", {_duration(task.time_remaining)} left" if task.time_remaining is not None else ""
+        left = f", {duration(task.time_remaining)} left" if task.time_remaining is not None else ""
         return Text(f"{int(task.completed):,}/{int(task.total):,}  {taken}{left}")
 
 
 def _display(console: Console | None, clock: Callable[[], float], unit: str) -> _Silence:
-    console = console or _standard_error()
+    console = console or standard_error()
     notebook = console.is_jupyter and find_spec("ipywidgets") is not None  # rich needs it there
     return (_Bar if notebook or console.is_interactive else _Lines)(console, clock, unit)
 
 
-def _standard_error() -> Console:
+def standard_error() -> Console:
     """Standard error, interactive only if it is a terminal: FORCE_COLOR does not turn a log into one."""
     terminal = sys.stderr is not None and sys.stderr.isatty()
     return Console(stderr=True, force_interactive=None if terminal else False)
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -25,6 +25,7 @@ from dsrd.cli import (
     new_events,
     predict,
     runs,
+    sweep,
 )
 from dsrd.cli.repeated_options import refuse_repeated
 from dsrd.errors import DsrdError, MachineError
@@ -54,6 +55,7 @@ app.command("predict", epilog=predict.EXAMPLES)(predict.predict)
 app.command("surprise", epilog=new_events.SURPRISE_EXAMPLES)(new_events.surprise)
 app.command("update", epilog=new_events.UPDATE_EXAMPLES)(new_events.update)
 app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
+app.command("sweep", epilog=sweep.EXAMPLES)(sweep.sweep)
 app.command("classify", epilog=classify.EXAMPLES)(classify.classify)
 app.command("embed", epilog=embed.EXAMPLES)(embed.embed)
 app.command("inspect", epilog=inspect.EXAMPLES)(inspect.inspect)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import platformdirs
 
@@ -16,6 +16,9 @@ from dsrd.data.cache import cached
 from dsrd.data.convert import from_frame, from_pyg, is_pyg
 from dsrd.data.dataset import Dataset
 from dsrd.errors import DsrdError, unknown
+
+if TYPE_CHECKING:
+    from dsrd.synthetic.settings import MemoryConfig, SynthConfig
 
 SYNTH, MEMORY = "synth", "memory"
 
@@ -77,7 +80,7 @@ def load_with(
     """
     if isinstance(data, Dataset):
         dataset = data
-    elif isinstance(data, str) and (data == SYNTH or data.startswith((f"{SYNTH}:", f"{MEMORY}:"))):
+    elif isinstance(data, str) and is_synthetic(data):
         dataset = _synthetic(data)
     elif isinstance(data, str) and data.startswith(tgb.PREFIX):
         dataset = tgb.load_named(data, lambda: _read_files("wikipedia", config, data_dir, cache))
@@ -90,10 +93,17 @@ def load_with(
     return dataset if name is None else replace(dataset, name=name)
 
 
-def _synthetic(name: str) -> Dataset:
-    """The stream described by `synth:key=value,key=value`, or by `memory:taus=10/1000,key=value`."""
-    from dsrd.synthetic.drawing import synth  # imported here: it loads numba, which plain files do not need
-    from dsrd.synthetic.memory import memory_stream
+def is_synthetic(name: str) -> bool:
+    """Whether a name describes a stream to draw: `synth`, `synth:events=5000`, `memory:taus=10/1000`."""
+    return name == SYNTH or name.startswith((f"{SYNTH}:", f"{MEMORY}:"))
+
+
+def synthetic_config(name: str) -> SynthConfig | MemoryConfig:
+    """The settings in `synth:key=value,key=value`, or in `memory:taus=10/1000,key=value`.
+
+    >>> synthetic_config("synth:events=500").events
+    500
+    """
     from dsrd.synthetic.settings import MemoryConfig, SynthConfig
 
     family, _, text = name.partition(":")
@@ -103,9 +113,17 @@ def _synthetic(name: str) -> Dataset:
         if not equals:
             raise DsrdError(f"{name}: '{setting}' is not key=value; write for example {family}:events=5000,seed=1")
         settings[key.strip()] = value.strip().replace("/", ",")
-    if family == MEMORY:
-        return memory_stream(overridden(MemoryConfig(), settings, prefix=f"{MEMORY}:"), name)
-    return synth(overridden(SynthConfig(), settings, prefix=f"{SYNTH}:"), name)
+    return overridden(MemoryConfig() if family == MEMORY else SynthConfig(), settings, prefix=f"{family}:")
+
+
+def _synthetic(name: str) -> Dataset:
+    # imported here: it loads numba, which plain files do not need
+    from dsrd.synthetic.drawing import synth
+    from dsrd.synthetic.memory import memory_stream
+    from dsrd.synthetic.settings import MemoryConfig
+
+    config = synthetic_config(name)
+    return memory_stream(config, name) if isinstance(config, MemoryConfig) else synth(config, name)
 
 
 def _read_files(dataset: str | Path, config: DataConfig, data_dir: str | Path | None, cache: bool) -> Dataset:

@@ -176,7 +176,8 @@ class MovingAverage:
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Continue from a saved `state`."""
         self.steps = int(state["steps"])
-        self.weights = {name: value.clone() for name, value in state.items() if name != "steps"}
+        # in the order of the model, by which `update` goes; a file has an order of its own
+        self.weights = {name: state[name].clone() for name in self.weights}
 
     @torch.no_grad()
     def _load(self, weights: Mapping[str, Tensor]) -> None:

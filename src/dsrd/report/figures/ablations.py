@@ -1,0 +1,103 @@
+"""What each part of a model is worth: results without it, beside those of the whole model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dsrd.errors import DsrdError
+from dsrd.evaluate.readings import HEADS_OF_LAW
+from dsrd.experiments.labels import is_earlier
+from dsrd.report.figures import style
+from dsrd.report.measured import KINDS, NO_ABLATION, SETTINGS, heads_of, in_order
+from dsrd.report.records import Record, Records, of_kind
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TITLES = {
+    "none": "full model",
+    "no_block": "w/o block",
+    "no_temporal_decay": "w/o temporal decay",
+    "no_diffusion": "w/o diffusion",
+    "no_state": "w/o state",
+}
+Runs = dict[str, dict[str, dict[int, Record]]]  # by data set, ablation and seed
+
+
+def ablated_runs(records: Records, protocol: str = "") -> Runs:
+    """Runs by data set, ablation and seed, of data sets with an ablation; the last one finished of each counts.
+
+    Runs under another protocol than most of a data set's ablations are left out, and so are other presets.
+    """
+    runs: Runs = {}
+    ablatable = [each for each in of_kind(records, "link") if "ablate" in each["config"]["model_args"]]
+    for record in ablatable:
+        if record["preset"] in ("default", "published") and not is_earlier(record):
+            dataset = f"{record['dataset']}|{record['protocol']}"
+            by_seed = runs.setdefault(dataset, {}).setdefault(record["config"]["model_args"]["ablate"], {})
+            old = by_seed.get(record["seed"])
+            if old is None or str(record.get("finished", "")) >= str(old.get("finished", "")):
+                by_seed[record["seed"]] = record
+    kept = {name: found for name, found in runs.items() if {*found} - {NO_ABLATION}}
+    single: Runs = {}
+    for name, found in kept.items():
+        dataset, under = name.split("|")
+        if protocol in ("", under) and (dataset not in single or len(found) > len(single[dataset])):
+            single[dataset] = found
+    return {name: single[name] for name in in_order(set(single))}
+
+
+def result(record: Record, setting: str, negatives: str, metric: str) -> float:
+    """A test result read plainly, by the head that is asked about these negatives; NaN where there is none."""
+    heads = heads_of(record)
+    results: Mapping[str, Any] = heads.get(HEADS_OF_LAW[negatives], record["results"])
+    cell = results.get(setting, {}).get(negatives) or {}
+    value = cell.get(metric)
+    return float(value) if value is not None else np.nan
+
+
+def ablations(records: Records, metric: str = "ap") -> Figure:
+    """Grouped bars: the whole model and each ablation, by kind of negatives, setting and data set.
+
+    Whiskers are standard deviations over seeds; bars of a single seed have none.
+    """
+    runs = ablated_runs(records)
+    if not runs:
+        raise DsrdError("no run without a part of its model; train with model.ablate set")
+    variants = [name for name in TITLES if any(name in found for found in runs.values())]
+    with style.styled():
+        figure, axes = style.new_figure(style.PAGE, 1.7 * len(runs) + 0.5, len(runs), 2, squeeze=False)
+        for row, (dataset, found) in enumerate(runs.items()):
+            lowest = 100.0
+            for panel, setting in zip(axes[2 * row : 2 * row + 2], SETTINGS, strict=True):
+                lowest = min(lowest, _bars(panel, found, variants, setting, metric))
+                panel.set_title(f"{style.title(dataset)}, {setting}{_single(found)}")
+            for panel in axes[2 * row : 2 * row + 2]:
+                panel.set_ylim(max(0.0, lowest - 0.08 * (100 - lowest)), None)
+            axes[2 * row].set_ylabel(f"{metric.upper()}, %")
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
+    return figure
+
+
+def _single(found: Mapping[str, Mapping[int, Record]]) -> str:
+    return ", one seed" if all(len(seeds) == 1 for seeds in found.values()) else ""
+
+
+def _bars(panel: Any, found: Mapping[str, Mapping[int, Record]], variants: list[str], setting: str, metric: str) -> float:
+    """Draw the bars of one data set and setting; returns the lowest."""
+    width, lowest = 0.8 / len(variants), 100.0
+    for number, variant in enumerate(variants):
+        seeds = list(found.get(variant, {}).values())
+        values = np.array([[result(each, setting, kind, metric) for kind in KINDS] for each in seeds])
+        means = values.mean(0) if len(values) else np.full(len(KINDS), np.nan)
+        spread = values.std(0, ddof=1) if len(values) > 1 else None
+        at = np.arange(len(KINDS)) + (number - (len(variants) - 1) / 2) * width
+        panel.bar(at, means, 0.92 * width, yerr=spread, label=TITLES[variant], color=style.COLORS[number],
+                  error_kw={"elinewidth": 0.8, "ecolor": style.INK})
+        lowest = min(lowest, float(np.nanmin(means)) if np.isfinite(means).any() else lowest)
+    panel.set_xticks(range(len(KINDS)), KINDS)
+    panel.grid(axis="x", visible=False)
+    return lowest

@@ -51,20 +51,28 @@ def numbers(records: Records) -> list[Number]:
     """What the records say of links, and the published rows for the benchmark data sets they are about."""
     found = [number for place, record in enumerate(records) for number in _of_record(place, record)]
     datasets = {each.dataset for each in found}
-    return _newest(found, records) + [each for each in _published() if each.dataset in datasets]
+    return _once(found, records) + [each for each in _published() if each.dataset in datasets]
 
 
-def _newest(found: list[Number], records: Records) -> list[Number]:
-    """Each number of a row and seed once; where a run was repeated the last one finished counts."""
+def preferred(record: Record, other: Record | None) -> Record:
+    """Of two runs with the same model settings and seed: the one allowed more epochs, or else finished later."""
 
-    def finished(number: Number) -> str:
-        return "" if number.record is None else str(records[number.record].get("finished", ""))
+    def order(each: Record) -> tuple[int, str]:
+        return each["config"]["train"].get("epochs", 0), str(each.get("finished", ""))
 
+    return record if other is None or order(record) >= order(other) else other
+
+
+def _once(found: list[Number], records: Records) -> list[Number]:
+    """Each number of a row and seed once, of the preferred run."""
     kept: dict[tuple[Any, ...], Number] = {}
     for each in found:
         key = (each.dataset, each.protocol, each.reading, each.setting, each.negatives, each.metric)
         key += (each.origin, each.row, each.seed)
-        if key not in kept or finished(each) >= finished(kept[key]):
+        old = kept.get(key)
+        if old is None or each.origin in (RULE, CEILING) or old.record is None or each.record is None:
+            kept[key] = each
+        elif preferred(records[each.record], records[old.record]) is records[each.record]:
             kept[key] = each
     return list(kept.values())
 
@@ -176,10 +184,11 @@ def _published() -> Iterator[Number]:
             base=cell.model,
             value=cell.mean,
             std=cell.std,
+            notes=(cell.note,) if cell.note else (),
             **entries,
         )
         yield number
-        yield replace(number, reading="law", notes=("read plainly",))
+        yield replace(number, reading="law", notes=(*number.notes, "read plainly"))
 
 
 def in_order(datasets: set[str]) -> list[str]:

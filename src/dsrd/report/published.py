@@ -23,6 +23,7 @@ class PublishedCell(NamedTuple):
     model: str
     mean: float
     std: float
+    note: str  # what is known about it; mostly nothing
 
 
 @cache
@@ -38,6 +39,7 @@ def published_cells() -> tuple[PublishedCell, ...]:
             row["model"].lower(),
             float(row["mean"]),
             float(row["std"]),
+            row["note"],
         )
         for row in csv.DictReader(text.splitlines())
     )

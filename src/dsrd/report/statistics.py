@@ -142,14 +142,17 @@ class Sample:
     seeds: dict[int, float]
     published: tuple[float, float, int] | None = None
 
-    def draw(self, random: np.random.Generator, chosen: Sequence[int] | None = None) -> float:
-        """A mean over resampled seeds (`chosen`, or drawn anew), or over as many normal draws."""
+    def draws(self, count: int, random: np.random.Generator, seeds: Array | None = None) -> Array:
+        """Means over resampled seeds (rows of `seeds`, or drawn anew), or over as many normal draws.  # [count]"""
         if self.published is not None:
             mean, std, runs = self.published
-            return float(random.normal(mean, std / math.sqrt(runs)))
-        values = [self.seeds[seed] for seed in chosen] if chosen is not None else list(self.seeds.values())
-        picked = values if chosen is not None else [values[i] for i in random.integers(len(values), size=len(values))]
-        return float(np.mean(picked))
+            return random.normal(mean, std / math.sqrt(runs), size=count)
+        if seeds is None:
+            names = np.array(sorted(self.seeds))
+            seeds = names[random.integers(len(names), size=(count, len(names)))]
+        order = sorted(self.seeds)
+        values = np.array([self.seeds[seed] for seed in order])
+        return np.asarray(values[np.searchsorted(order, seeds)].mean(1), dtype=float)
 
 
 @dataclass(frozen=True)
@@ -169,21 +172,21 @@ def paired_bootstrap(
     Seeds that both models have are drawn together: they were measured on the same events.
     """
     random = np.random.default_rng(seed)
-    differences = []
-    for _ in range(draws):
-        picked = random.integers(len(first), size=len(first))
-        differences.append(np.mean([_difference(first[i], second[i], random) for i in picked]))
+    picked = random.integers(len(first), size=(draws, len(first)))
+    differences = np.zeros(picked.shape)
+    for number, (a, b) in enumerate(zip(first, second, strict=True)):
+        chosen = picked == number
+        differences[chosen] = _differences(a, b, int(chosen.sum()), random)
     mean = float(np.mean([_center(a) - _center(b) for a, b in zip(first, second, strict=True)]))
-    low, high = np.quantile(differences, [0.025, 0.975]).tolist()
+    low, high = np.quantile(differences.mean(1), [0.025, 0.975]).tolist()
     return Interval(mean, low, high)
 
 
-def _difference(first: Sample, second: Sample, random: np.random.Generator) -> float:
-    common = sorted(first.seeds.keys() & second.seeds.keys())
-    if not common:
-        return first.draw(random) - second.draw(random)
-    chosen = [common[i] for i in random.integers(len(common), size=len(common))]
-    return first.draw(random, chosen) - second.draw(random, chosen)
+def _differences(first: Sample, second: Sample, count: int, random: np.random.Generator) -> Array:
+    """Resampled differences on one data set; seeds that both have are drawn together.  # [count]"""
+    common = np.array(sorted(first.seeds.keys() & second.seeds.keys()))
+    seeds = common[random.integers(len(common), size=(count, len(common)))] if len(common) else None
+    return first.draws(count, random, seeds) - second.draws(count, random, seeds)
 
 
 def _center(sample: Sample) -> float:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dsrd.config import COMMON_PRESETS
 from dsrd.errors import DsrdError
 from dsrd.evaluate.readings import HEADS_OF_LAW
 from dsrd.experiments.labels import is_earlier
 from dsrd.report.figures import style
-from dsrd.report.measured import KINDS, NO_ABLATION, SETTINGS, heads_of, in_order
+from dsrd.report.measured import KINDS, NO_ABLATION, SETTINGS, heads_of, in_order, preferred
 from dsrd.report.records import Record, Records, of_kind
 
 if TYPE_CHECKING:
@@ -27,27 +28,24 @@ TITLES = {
 Runs = dict[str, dict[str, dict[int, Record]]]  # by data set, ablation and seed
 
 
-def ablated_runs(records: Records, protocol: str = "") -> Runs:
+def ablated_runs(records: Records) -> Runs:
     """Runs by data set, ablation and seed, of data sets with an ablation; the last one finished of each counts.
 
-    Runs under another protocol than most of a data set's ablations are left out, and so are other presets.
+    Only runs under one protocol and with equally many epochs are compared: those with most ablations. Other presets
+    and earlier versions are left out.
     """
+    groups: dict[tuple[str, str, int], dict[str, dict[int, Record]]] = {}
+    for record in of_kind(records, "link"):
+        config = record["config"]
+        if "ablate" in config["model_args"] and record["preset"] in COMMON_PRESETS and not is_earlier(record):
+            place = (record["dataset"], record["protocol"], config["train"].get("epochs", 0))
+            by_seed = groups.setdefault(place, {}).setdefault(config["model_args"]["ablate"], {})
+            by_seed[record["seed"]] = preferred(record, by_seed.get(record["seed"]))
     runs: Runs = {}
-    ablatable = [each for each in of_kind(records, "link") if "ablate" in each["config"]["model_args"]]
-    for record in ablatable:
-        if record["preset"] in ("default", "published") and not is_earlier(record):
-            dataset = f"{record['dataset']}|{record['protocol']}"
-            by_seed = runs.setdefault(dataset, {}).setdefault(record["config"]["model_args"]["ablate"], {})
-            old = by_seed.get(record["seed"])
-            if old is None or str(record.get("finished", "")) >= str(old.get("finished", "")):
-                by_seed[record["seed"]] = record
-    kept = {name: found for name, found in runs.items() if {*found} - {NO_ABLATION}}
-    single: Runs = {}
-    for name, found in kept.items():
-        dataset, under = name.split("|")
-        if protocol in ("", under) and (dataset not in single or len(found) > len(single[dataset])):
-            single[dataset] = found
-    return {name: single[name] for name in in_order(set(single))}
+    for (dataset, _, _), found in sorted(groups.items()):
+        if {*found} - {NO_ABLATION} and len(found) > len(runs.get(dataset, {})):
+            runs[dataset] = found
+    return {name: runs[name] for name in in_order(set(runs))}
 
 
 def result(record: Record, setting: str, negatives: str, metric: str) -> float:
@@ -69,7 +67,7 @@ def ablations(records: Records, metric: str = "ap") -> Figure:
         raise DsrdError("no run without a part of its model; train with model.ablate set")
     variants = [name for name in TITLES if any(name in found for found in runs.values())]
     with style.styled():
-        figure, axes = style.new_figure(style.PAGE, 1.7 * len(runs) + 0.5, len(runs), 2, squeeze=False)
+        figure, axes = style.new_figure(style.PAGE, 1.7 * len(runs) + 0.5, len(runs), 2)
         for row, (dataset, found) in enumerate(runs.items()):
             lowest = 100.0
             for panel, setting in zip(axes[2 * row : 2 * row + 2], SETTINGS, strict=True):

@@ -50,6 +50,7 @@ SETTINGS: dict[str, Any] = {
     "lines.linewidth": 1.3,
     "lines.markersize": 4,
     "svg.fonttype": "none",
+    "svg.hashsalt": "dsrd",
     "pdf.fonttype": 42,
     "figure.facecolor": "white",
     "axes.facecolor": "none",
@@ -97,6 +98,17 @@ def look(number: int) -> dict[str, Any]:
 def line(number: int) -> dict[str, Any]:
     """The same without a marker, for curves of many points."""
     return {name: value for name, value in look(number).items() if name != "marker"}
+
+
+def log_ticks(axes: Axes) -> None:
+    """A logarithmic x axis that also reads well within one decade."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    axes.set_xscale("log")
+    low, high = axes.get_xlim()
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_locator(NullLocator())
 
 
 def looks(names: Sequence[str]) -> dict[str, dict[str, Any]]:

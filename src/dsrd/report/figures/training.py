@@ -10,7 +10,7 @@ from dsrd.errors import DsrdError
 from dsrd.experiments.labels import is_earlier, record_label
 from dsrd.report.figures import style
 from dsrd.report.figures.ablations import result
-from dsrd.report.measured import NO_ABLATION, cut_by_time, in_order, is_benchmark
+from dsrd.report.measured import NO_ABLATION, cut_by_time, in_order, is_benchmark, preferred
 from dsrd.report.records import Record, Records, of_kind
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ def trained_runs(records: Records, protocol: str = "") -> dict[str, dict[str, di
         whole = record["config"]["model_args"].get("ablate", NO_ABLATION) == NO_ABLATION
         if whole and record.get("parameters") and protocol in ("", record["protocol"]):
             by_label = runs.setdefault(record["dataset"], {})
-            by_label.setdefault(record_label(record), {})[record["seed"]] = record
+            seeds = by_label.setdefault(record_label(record), {})
+            seeds[record["seed"]] = preferred(record, seeds.get(record["seed"]))
     for by_label in runs.values():
         current = {record["model"] for seeds in by_label.values() for record in seeds.values() if not is_earlier(record)}
         for label, seeds in list(by_label.items()):
@@ -102,7 +103,7 @@ def quality_against_time(records: Records, protocol: str = "dyglib", metric: str
                 points.append((minutes, value))
             best = pareto(points)
             panel.plot(*zip(*best, strict=True), color=style.INK, linewidth=0.6, zorder=1, drawstyle="steps-post")
-            panel.set_xscale("log")
+            style.log_ticks(panel)
             panel.set_title(style.title(dataset))
             panel.set_xlabel("minutes of training")
         for panel in axes[len(found) :]:

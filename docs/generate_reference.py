@@ -38,6 +38,7 @@ API = {
         "The parts behind `LinkPredictor`, for experiments that need them one by one.",
         ["RunConfig", "Task", "Trainer", "evaluate_model", "draw_negatives", "metrics"],
     ),
+    "Reports": ("Figures, tables and tests from records.", ["report"]),
     "Errors": ("What the library raises.", ["DsrdError"]),
 }
 """Every public name once, by what a reader looks for."""

@@ -24,6 +24,7 @@ from dsrd.cli import (
     models,
     new_events,
     predict,
+    report,
     runs,
 )
 from dsrd.cli.repeated_options import refuse_repeated
@@ -57,6 +58,7 @@ app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
 app.command("classify", epilog=classify.EXAMPLES)(classify.classify)
 app.command("embed", epilog=embed.EXAMPLES)(embed.embed)
 app.command("inspect", epilog=inspect.EXAMPLES)(inspect.inspect)
+app.command("report", epilog=report.EXAMPLES)(report.report)
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
 

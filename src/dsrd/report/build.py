@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dsrd.errors import DsrdError
 from dsrd.files import is_empty, replacing_folder
+from dsrd.report import Source
 from dsrd.report import records as records_module
 from dsrd.report.figures import DRAWINGS, Drawing, style
 from dsrd.report.figures.ranks import rankings
+from dsrd.report.gaps import gaps
 from dsrd.report.latex import booktabs, tikz
 from dsrd.report.measured import KINDS, METRICS, PROTOCOLS, READINGS, Number, numbers
 from dsrd.report.page import page
 from dsrd.report.records import READ_FROM, Record, Records
 from dsrd.report.side_tables import SideTable, side_tables
 from dsrd.report.tables import View, link_table, views
+from dsrd.reporter import Reporter, reporting, step
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,7 +32,6 @@ if TYPE_CHECKING:
 PAGE = "index.html"
 MARK = 'content="dsrd report"'
 """What the page of a report holds; a folder with it may be replaced by a new report."""
-Source = str | PathLike[str] | Mapping[str, Any]
 
 
 @dataclass
@@ -37,10 +40,20 @@ class Report:
 
     records: Records
     numbers: Sequence[Number]
-    figures: dict[str, Figure]
-    tables: list[SideTable]
-    missing: dict[str, str]
-    drawings: list[Drawing] = field(default_factory=list)
+    figures: dict[str, Figure] = field(default_factory=dict)
+    tables: list[SideTable] = field(default_factory=list)
+    missing: dict[str, str] = field(default_factory=dict)  # title of a part, and why it is not there
+    page: Path | None = None  # once saved
+
+    @cached_property
+    def gaps(self) -> list[tuple[str, str]]:
+        """Sections, each with a sentence on something that was not measured, or only once."""
+        return gaps(self.records, self.numbers)
+
+    @property
+    def gap_texts(self) -> list[str]:
+        """The sentences with the names of their sections."""
+        return [f"{section}: {text}" for section, text in self.gaps]
 
     def save(self, out: str | PathLike[str]) -> Path:
         """Write the page, the figures (SVG, PDF, TikZ) and the tables (CSV, LaTeX) to a folder; returns the page.
@@ -49,15 +62,25 @@ class Report:
         """
         folder = Path(out)
         require_replaceable(folder)
+        drawings = [each for each in DRAWINGS if each.name in self.figures]
         with replacing_folder(folder) as temporary:
             for part in ("figures", "tables"):
                 (temporary / part).mkdir()
-            drawn = [(each, self._figure(each, temporary / "figures")) for each in self.drawings]
+            drawn = []
+            for done, each in enumerate(drawings):
+                step("saving", done, len(drawings))
+                drawn.append((each, self._figure(each, temporary / "figures")))
             self._tables(temporary / "tables")
             self._tikz(temporary / "figures")
-            text = page(self.records, self.numbers, drawn, self.tables, self.missing)
+            absent = [
+                (each.section, f"{each.title}: {self.missing[each.title]}")
+                for each in DRAWINGS
+                if each.title in self.missing
+            ]
+            text = page(self.records, self.numbers, drawn, self.tables, [*absent, *self.gaps])
             (temporary / PAGE).write_text(text, encoding="utf-8")
-        return folder / PAGE
+        self.page = folder / PAGE
+        return self.page
 
     def _figure(self, drawing: Drawing, folder: Path) -> str:
         """Save a figure as PDF and SVG; returns the SVG."""
@@ -89,48 +112,39 @@ class Report:
                         (folder / f"ranks-{protocol}-{reading}-{metric}.tex").write_text(text, encoding="utf-8")
 
 
-def report(
-    records: Source | Iterable[Source],
-    out: str | PathLike[str] | None = None,
-    *,
-    progress: Callable[[str], None] | None = None,
+def build(
+    records: Source | Iterable[Source], out: str | PathLike[str] | None, progress: bool | Reporter
 ) -> Report:
-    """Figures, tables and tests from records; written to the folder `out` as one page and its files.
-
-    `records` are record objects (as `Results.record`), files of records, folders that hold such files or runs, or
-    a list of these. `progress` is told the title of each figure.
-    """
+    """What `dsrd.report` does."""
     given = gathered(records)
     if out is not None:
         require_replaceable(Path(out))
     style.imported()
-    made = Report(given, numbers(given), {}, [], {})
-    for drawing in DRAWINGS:
-        if progress is not None:
-            progress(drawing.title)
-        try:
-            made.figures[drawing.name] = drawing.draw(given)
-        except DsrdError as reason:
-            made.missing[f"{drawing.section}|{drawing.title}"] = str(reason)
-        else:
-            made.drawings.append(drawing)
-    made.tables = side_tables(given, made.numbers)
-    if not any(each.record is not None for each in made.numbers):
-        made.missing["links|Tables of links"] = "no record of link prediction"
-    if out is not None:
-        made.save(out)
+    with reporting(progress):
+        made = Report(given, numbers(given))
+        for done, drawing in enumerate(DRAWINGS):
+            step("figures", done, len(DRAWINGS))
+            try:
+                made.figures[drawing.name] = drawing.draw(given)
+            except DsrdError as reason:
+                made.missing[drawing.title] = str(reason)
+        made.tables = side_tables(given, made.numbers)
+        if not any(each.record is not None for each in made.numbers):
+            made.missing["Tables of links"] = "no record of link prediction"
+        if out is not None:
+            made.save(out)
     return made
 
 
 def gathered(records: Source | Iterable[Source]) -> list[Record]:
     """All records, those of files read; each is checked."""
-    given = [records] if isinstance(records, str | PathLike | Mapping) else list(records)
+    given = [records] if isinstance(records, str | PathLike | dict) else list(records)
     found: list[Record] = []
     paths = [Path(each) for each in given if isinstance(each, str | PathLike)]
     for number, each in enumerate(given, start=1):
         if isinstance(each, str | PathLike):
             continue
-        placed = {READ_FROM: f"record {number}", **each} if isinstance(each, Mapping) else each
+        placed = {READ_FROM: f"record {number}", **each} if isinstance(each, dict) else each
         records_module.check(placed)
         found.append(placed)
     if paths or not found:
@@ -152,7 +166,18 @@ def links_csv(found: Sequence[Number], records: Records) -> str:
     """Every number of links, a row each, with where its record stands."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    columns = ["dataset", "protocol", "reading", "setting", "negatives", "metric", "origin", "row", "seed", "value"]
+    columns = [
+        "dataset",
+        "protocol",
+        "reading",
+        "setting",
+        "negatives",
+        "metric",
+        "origin",
+        "row",
+        "seed",
+        "value",
+    ]
     writer.writerow([*columns, "std", "notes", "read_from"])
     for each in found:
         place = "" if each.record is None else records[each.record].get(READ_FROM, "")
@@ -166,7 +191,9 @@ def links_latex(found: Sequence[Number]) -> dict[str, str]:
     texts = {}
     there = views(found)
     for view in there:
-        tables = [link_table(found, replace(view, negatives=kind)) for kind in KINDS if _is_there(view, kind, there)]
+        tables = [
+            link_table(found, replace(view, negatives=kind)) for kind in KINDS if _is_there(view, kind, there)
+        ]
         name = f"links-{view.protocol}-{view.reading}-{view.setting}-{view.metric}"
         name += "" if view.benchmarks else "-others"
         if name not in texts:
@@ -177,5 +204,3 @@ def links_latex(found: Sequence[Number]) -> dict[str, str]:
 
 def _is_there(view: View, negatives: str, there: Sequence[View]) -> bool:
     return replace(view, negatives=negatives) in there
-
-

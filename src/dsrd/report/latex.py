@@ -7,13 +7,27 @@ from collections.abc import Sequence
 from dsrd.report.figures.ranks import Ranking
 from dsrd.report.figures.style import COLORS, model_title, title
 from dsrd.report.measured import CEILING, PUBLISHED, RULE
+from dsrd.report.published import SOURCE
 from dsrd.report.tables import LinkTable, Row
 
 GREEN = "\\definecolor{mygreen}{RGB}{122,197,180}"
 ESCAPES = {"&": "\\&", "%": "\\%", "_": "\\_", "#": "\\#", "$": "\\$", "{": "\\{", "}": "\\}"}
 NEGATIVES = {"random": "rnd", "historical": "hist", "inductive": "ind"}
-MARKS = ("+", "diamond*", "triangle*", "square*", "star", "otimes*", "x", "o", "halfcircle*", "pentagon*", "oplus",
-         "asterisk", "10-pointed star")
+MARKS = (
+    "+",
+    "diamond*",
+    "triangle*",
+    "square*",
+    "star",
+    "otimes*",
+    "x",
+    "o",
+    "halfcircle*",
+    "pentagon*",
+    "oplus",
+    "asterisk",
+    "10-pointed star",
+)
 
 
 def escaped(text: str) -> str:
@@ -104,12 +118,13 @@ def _ranks(table: LinkTable, names: list[str]) -> list[str]:
 def _caption(metric: str, setting: str, protocol: str, reading: str) -> str:
     read = ", read against the law of the negatives where a model can be" if reading == "law" else ""
     return (
-        f"{metric.upper()} for {setting} dynamic link prediction with random (rnd), historical (hist), and inductive "
-        f"(ind) negative sampling strategies (NSS), protocol {protocol}{read}. Avg. Rank is computed over the data "
-        "sets of each NSS, among models with results on all of them. The best model is shown in \\textbf{bold} and "
-        "the second best model is \\underline{underlined}. \\colorbox{mygreen!50}{Shaded cells} indicate relative "
-        "performance across top 50\\% models on a given dataset. $^\\dagger$: published row; $^1$: a single seed; "
-        "$^c$: training cut by time; --: not measured."
+        f"{metric.upper()} for {setting} dynamic link prediction with random (rnd), historical (hist), and "
+        f"inductive (ind) negative sampling strategies (NSS), protocol {protocol}{read}. Avg. Rank is computed "
+        "over the data sets of each NSS, among models with results on all of them. The best model is shown in "
+        "\\textbf{bold} and the second best model is \\underline{underlined}. "
+        "\\colorbox{mygreen!50}{Shaded cells} indicate relative performance across top 50\\% models on a given "
+        f"data set. $^\\dagger$: published row ({SOURCE}); $^1$: a single seed; $^c$: training cut by time; "
+        "--: not measured."
     )
 
 

@@ -67,14 +67,17 @@ def _once(found: list[Number], records: Records) -> list[Number]:
     """Each number of a row and seed once, of the preferred run."""
     kept: dict[tuple[Any, ...], Number] = {}
     for each in found:
-        key = (each.dataset, each.protocol, each.reading, each.setting, each.negatives, each.metric)
-        key += (each.origin, each.row, each.seed)
-        old = kept.get(key)
-        if old is None or each.origin in (RULE, CEILING) or old.record is None or each.record is None:
-            kept[key] = each
-        elif preferred(records[each.record], records[old.record]) is records[each.record]:
+        place = (each.dataset, each.protocol, each.reading, each.setting, each.negatives, each.metric)
+        key = (*place, each.origin, each.row, each.seed)
+        if key not in kept or _replaces(each, kept[key], records):
             kept[key] = each
     return list(kept.values())
+
+
+def _replaces(number: Number, old: Number, records: Records) -> bool:
+    if number.origin != MODEL or number.record is None or old.record is None:
+        return True
+    return preferred(records[number.record], records[old.record]) is records[number.record]
 
 
 def _of_record(place: int, record: Record) -> Iterator[Number]:
@@ -164,17 +167,17 @@ def _of_audit(place: int, audit: Record) -> Iterator[Number]:
 
 
 def cut_by_time(record: Record) -> bool:
-    """Whether training ended before its epochs and before its patience: its minutes were over, or it was stopped."""
+    """Whether training ended before its epochs and its patience: its minutes were over, or it was stopped."""
     timing, train = record["timing"], record["config"]["train"]
     epochs, best = timing.get("epochs"), timing.get("best_epoch")
     if not isinstance(epochs, int) or not isinstance(best, int) or not record.get("parameters"):
         return False
-    return epochs < train.get("epochs", 0) and epochs - best < train.get("patience", 0)
+    return bool(epochs < train.get("epochs", 0) and epochs - best < train.get("patience", 0))
 
 
 def _published() -> Iterator[Number]:
     for cell in published_cells():
-        entries = {"setting": cell.setting, "negatives": cell.negatives, "metric": cell.metric}
+        entries: dict[str, Any] = {"setting": cell.setting, "negatives": cell.negatives, "metric": cell.metric}
         number = Number(
             dataset=cell.dataset,
             protocol="dyglib",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -14,20 +14,31 @@ from dsrd.files import json_text
 from dsrd.report.figures import Drawing
 from dsrd.report.figures.style import GRID, INK, model_title, title
 from dsrd.report.measured import Number
+from dsrd.report.published import SOURCE
 from dsrd.report.records import READ_FROM, Record, Records, kind_of
 from dsrd.report.side_tables import SideTable, written
 from dsrd.report.tables import Cell, LinkTable, Row, link_table, shown, views
 
 SECTIONS = {
-    "links": ("Links", "Test results in percent: mean over seeds ± standard deviation. Tap a cell for its records."),
-    "ranks": ("Ranks and significance", "A dagger marks a published row, which stands for a model without results "
-              "here on all data sets. Bars join models that do not differ (5 %, Holm)."),
-    "decays": ("Learned decays", "What training has learned about forgetting. Lines are means over heads; bands span "
-               "the seeds."),
+    "links": (
+        "Links",
+        "Test results in percent: mean over seeds ± standard deviation. Tap a cell for its records.",
+    ),
+    "ranks": (
+        "Ranks and significance",
+        "A dagger marks a published row, which stands for a model without results "
+        "here on all data sets. Bars join models that do not differ (5 %, Holm).",
+    ),
+    "decays": (
+        "Learned decays",
+        "What training has learned about forgetting. Lines are means over heads; bands span the seeds.",
+    ),
     "ablations": ("Ablations", "The model without one of its parts, trained and measured in the same way."),
     "scalability": ("Scalability", "Time, throughput, size, and how they grow."),
-    "training": ("Training, probabilities and data", "Learning curves, quality against time, calibration, surprise, "
-                 "and what the data give away."),
+    "training": (
+        "Training, probabilities and data",
+        "Learning curves, quality against time, calibration, surprise, and what the data give away.",
+    ),
     "nodes": ("Nodes", "Labels of nodes and of events."),
 }
 
@@ -37,22 +48,25 @@ def page(
     found: Sequence[Number],
     drawn: Sequence[tuple[Drawing, str]],
     tables: Sequence[SideTable],
-    missing: Mapping[str, str],
+    missing: Sequence[tuple[str, str]],
 ) -> str:
-    """The whole page. `drawn` are figures as SVG; `missing` says why a part is not there, by its title."""
+    """The whole page. `drawn` are figures as SVG; `missing` are sections with what they lack."""
     body = []
     for section, (heading, about) in SECTIONS.items():
         parts = [_figure(drawing, svg) for drawing, svg in drawn if drawing.section == section]
         parts += [_side_table(table) for table in tables if table.section == section]
-        parts += [LINKS] if section == "links" else []
-        absent = [f"<p class='missing'>{_text(name)}: {_text(why)}.</p>" for name, why in missing.items()
-                  if name.startswith(f"{section}|")]
-        absent = [each.replace(f"{section}|", "", 1) for each in absent]
+        parts += [LINKS.replace("SOURCE", SOURCE)] if section == "links" else []
+        absent = [f"<p class='missing'>{_text(text)}.</p>" for place, text in missing if place == section]
         if parts or absent:
             content = "\n".join([*parts, *absent])
-            body.append(f"<section id='{section}'><h2>{_text(heading)}</h2><p>{_text(about)}</p>{content}</section>")
-    links = "".join(f"<a href='#{name}'>{_text(heading)}</a>" for name, (heading, _) in SECTIONS.items()
-                    if f"id='{name}'" in "".join(body))
+            body.append(
+                f"<section id='{section}'><h2>{_text(heading)}</h2><p>{_text(about)}</p>{content}</section>"
+            )
+    links = "".join(
+        f"<a href='#{name}'>{_text(heading)}</a>"
+        for name, (heading, _) in SECTIONS.items()
+        if f"id='{name}'" in "".join(body)
+    )
     data = {"views": _views(found), "records": [_summary(each) for each in records]}
     filled = {
         "STYLE": _asset("page.css"),
@@ -70,8 +84,9 @@ LINKS = """<div id="controls" class="controls"></div>
 <div id="links-table" class="scroll"></div>
 <p id="links-notes" class="notes"></p>
 <p class="notes">Shaded: the better half on a data set. <b>Bold</b>: best, <u>underlined</u>: second.
-<sup>1</sup> a single seed. <sup>c</sup> training cut by time. <sup>p</sup> read plainly, for want of a reading by the
-law. <sup>e</sup> an earlier version of the model. † published row, five runs.
+<sup>1</sup> a single seed. <sup>c</sup> training cut by time. <sup>p</sup> read plainly, for want of a reading by
+the law. <sup>e</sup> an earlier version of the model. † published row,
+five runs under dyglib: SOURCE.
 <sup>!</sup> doubtful, tap to see why. An empty cell was not measured.</p>"""
 
 
@@ -101,7 +116,8 @@ def _figure(drawing: Drawing, svg: str) -> str:
         files_ += f" <a href='figures/{name}.tex'>TikZ</a>"
     label = html.escape(drawing.title, quote=True)
     return (
-        f"<figure id='{name}'><div class='scroll' tabindex='0' role='img' aria-label='{label}'>{inline(svg, name)}</div>"
+        f"<figure id='{name}'><div class='scroll' tabindex='0' role='img' aria-label='{label}'>"
+        f"{inline(svg, name)}</div>"
         f"<figcaption>{_text(drawing.title)}. <span class='files'>{files_}</span></figcaption></figure>"
     )
 
@@ -130,7 +146,8 @@ def _side_table(table: SideTable) -> str:
     saved = f"<a href='tables/{table.name}.csv'>CSV</a> <a href='tables/{table.name}.tex'>LaTeX</a>"
     return (
         f"<details{opened} id='table-{table.name}'><summary>{_text(table.title)}</summary>"
-        f"<p>{_text(table.about)} <span class='files'>{saved}</span></p><div class='scroll'><table class='sortable'>"
+        f"<p>{_text(table.about)} <span class='files'>{saved}</span></p>"
+        f"<div class='scroll'><table class='sortable'>"
         f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div></details>"
     )
 
@@ -193,7 +210,18 @@ def _view_cell(table: LinkTable, row: Row, dataset: str) -> dict[str, Any] | Non
 
 def _summary(record: Record) -> dict[str, Any]:
     """What the page shows of a record: who, where it is, settings, digests, command, cost."""
-    kept = ("dataset", "model", "preset", "seed", "protocol", "digests", "versions", "timing", "machine", "finished")
+    kept = (
+        "dataset",
+        "model",
+        "preset",
+        "seed",
+        "protocol",
+        "digests",
+        "versions",
+        "timing",
+        "machine",
+        "finished",
+    )
     found: dict[str, Any] = {name: record[name] for name in kept if name in record}
     found |= {"kind": kind_of(record), "read_from": record.get(READ_FROM, "")}
     if kind_of(record) in ("link", "node"):

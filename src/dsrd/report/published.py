@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from dsrd.data import catalog
 
-SOURCE = "TPNet paper (NeurIPS 2024, arXiv 2410.04013), Tables 1 and 6 to 10"
+SOURCE = "arXiv 2410.04013 (NeurIPS 2024), Tables 1 and 6 to 10"
 RUNS = 5
 
 

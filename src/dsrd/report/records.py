@@ -39,18 +39,19 @@ def read(paths: Iterable[Path]) -> list[Record]:
     record of this library.
     """
     found: dict[str, Record] = {}
+    repeated = 0
     for path in paths:
         files = list(_files(path)) if path.is_dir() else [path]
         if not files:
             raise DsrdError(f"{path}: no records in this folder; give files of records or folders of runs")
         for file in files:
-            count = 0
-            for count, (line, record) in enumerate(_lines(file), start=1):
+            before = len(found), repeated
+            for line, record in _lines(file):
                 place = f"{file.name}:{line}"
                 placed = {**record, READ_FROM: place} if isinstance(record, Mapping) else {READ_FROM: place}
                 check(placed)
-                found.setdefault(json_text(record), placed)
-            if not count:
+                repeated += found.setdefault(json_text(record), placed) is not placed
+            if before == (len(found), repeated):
                 raise DsrdError(f"{file}: no records in this file; remove it from the list")
     if not found:
         raise DsrdError("no records; give files of records or folders of runs")
@@ -74,8 +75,7 @@ def _lines(file: Path) -> Iterator[tuple[int, Record]]:
         yield 1, whole
         return
     try:
-        for line, record in enumerate(record_files.read(file), start=1):
-            yield line, record
+        yield from enumerate(record_files.read(file), start=1)
     except UnicodeDecodeError:
         raise DsrdError(f"{file}: is not text; give a file of records") from None
 
@@ -116,7 +116,9 @@ def check(record: Any) -> None:
         lacking = ["results by setting"]
     if lacking:
         name = " on ".join(str(record[key]) for key in ("model", "dataset") if key in record) or kind
-        raise DsrdError(f"{place}: the record of {name} has no {', '.join(lacking)}; measure it again or remove it")
+        raise DsrdError(
+            f"{place}: the record of {name} has no {', '.join(lacking)}; measure it again or remove it"
+        )
 
 
 def of_kind(records: Records, *kinds: str) -> list[Record]:

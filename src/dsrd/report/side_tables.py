@@ -117,7 +117,9 @@ def _pairs(by_view: dict[View, list[Ranking]]) -> SideTable:
             p, adjusted = float(each.p[best, other]), float(each.adjusted[best, other])
             rows.append([*row, each.average[other] - each.average[best], p, adjusted])
     columns = [*NAMED, "first in rank", "beside", "ranks apart", "p", "p, Holm"]
-    about = "Exact Wilcoxon signed-rank test with Pratt's zeros; Holm over all pairs of the row, not only those shown."
+    about = (
+        "Exact Wilcoxon signed-rank test with Pratt's zeros; Holm over all pairs of the row, not only those shown."
+    )
     return SideTable("wilcoxon", "ranks", "Which models differ from the first?", about, columns, rows)
 
 
@@ -138,8 +140,10 @@ def _differences(found: Sequence[Number], by_view: dict[View, list[Ranking]]) ->
 
 
 def _correlations(records: Records) -> SideTable:
-    rows = [[name, about, count, each.mean, each.low, each.high]
-            for (name, about), (each, count) in correlations(records).items()]
+    rows = [
+        [name, about, count, each.mean, each.low, each.high]
+        for (name, about), (each, count) in correlations(records).items()
+    ]
     columns = ["learned", "property", "data sets", "Spearman", "low", "high"]
     about = "Mean over heads and seeds against density (events / nodes²) and scale (events / timestamps); 95 %."
     return SideTable("decay-correlations", "decays", "Learned decays and the data sets", about, columns, rows)
@@ -155,7 +159,14 @@ def _costs(records: Records) -> SideTable:
 def _one_batch(records: Records) -> SideTable:
     def row(point: Any) -> Row:
         paper = PAPER.get(point["events"], (None, None, None))
-        return [point["events"], 1000 * point["seconds"], point["peak_rss_mb"], point["state_mb"], paper[0], paper[2]]
+        return [
+            point["events"],
+            1000 * point["seconds"],
+            point["peak_rss_mb"],
+            point["state_mb"],
+            paper[0],
+            paper[2],
+        ]
 
     rows = [row(each) for each in figures_of(records, "scaling", "by_batch")]
     columns = ["edges", "ms", "process, MB", "state, MB", "paper: ms", "paper: MB"]
@@ -172,7 +183,18 @@ def _nodes(records: Records) -> SideTable:
             row += [record.get("asks"), record["seed"], name, part.get("auc"), interval, part.get("auprc")]
             rows.append([*row, part.get("auprc_factor")])
             places.append(number)
-    columns = ["data set", "model", "training", "asked of", "seed", "class", "ROC-AUC", "95 %", "AUPRC", "over chance"]
+    columns = [
+        "data set",
+        "model",
+        "training",
+        "asked of",
+        "seed",
+        "class",
+        "ROC-AUC",
+        "95 %",
+        "AUPRC",
+        "over chance",
+    ]
     about = "Test, in percent."
     return SideTable("nodes", "nodes", "Classification of nodes and events", about, columns, rows, [*places])
 

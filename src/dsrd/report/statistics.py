@@ -44,7 +44,9 @@ def friedman(values: Array) -> Friedman:
     """
     rows, columns = values.shape
     rank = ranks(values)
-    ties = sum(float((count**3 - count).sum()) for count in (np.unique(row, return_counts=True)[1] for row in rank))
+    ties = sum(
+        float((count**3 - count).sum()) for count in (np.unique(row, return_counts=True)[1] for row in rank)
+    )
     correction = 1 - ties / (rows * (columns**3 - columns))
     spread = float(((rank.sum(0) - rows * (columns + 1) / 2) ** 2).sum())
     chi2 = 12 * spread / (rows * columns * (columns + 1)) / correction if correction else math.nan
@@ -119,7 +121,9 @@ def cliques(values: Array, alpha: float = ALPHA) -> list[list[int]]:
     groups = sorted((group for group in groups if len(group) > 1), key=lambda g: (average[g[0]], -average[g[-1]]))
     kept: list[list[int]] = []
     for group in groups:
-        if not any(average[each[0]] <= average[group[0]] and average[group[-1]] <= average[each[-1]] for each in kept):
+        if not any(
+            average[each[0]] <= average[group[0]] and average[group[-1]] <= average[each[-1]] for each in kept
+        ):
             kept.append(group)
     return kept
 

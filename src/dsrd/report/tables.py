@@ -131,21 +131,21 @@ class LinkTable:
     @cached_property
     def block(self) -> tuple[list[Row], list[str], np.ndarray]:
         """The largest part without holes: rows, data sets, and values.  # [data sets, rows]"""
-        best: tuple[int, int, list[Row], list[str]] = (0, 0, [], [])
+        best: tuple[int, int, list[Row], tuple[str, ...]] = (0, 0, [], ())
         options = {tuple(name for name in self.anchor if name in row.cells) for row in self.contenders}
         for names in sorted(options):
             rows = [row for row in self.contenders if row.cells.keys() >= {*names}]
             size = (len(rows) - 1) * len(names)
             if len(rows) > 1 and names and (size, len(names)) > best[:2]:
-                best = (size, len(names), rows, list(names))
+                best = (size, len(names), rows, names)
         _, _, rows, names = best
         values = np.array([[row.cells[name].mean for row in rows] for name in names])
-        return rows, names, values.reshape(len(names), len(rows))
+        return rows, list(names), values.reshape(len(names), len(rows))
 
     @cached_property
     def places(self) -> dict[tuple[str, str], int]:
         """Place of a contender on a data set, 1 for the best, by (row name, data set); ties share the better."""
-        found = {}
+        found: dict[tuple[str, str], int] = {}
         for dataset in self.datasets:
             values = {row.name: row.cells[dataset].mean for row in self.contenders if dataset in row.cells}
             for name, value in values.items():
@@ -155,7 +155,7 @@ class LinkTable:
     @cached_property
     def shades(self) -> dict[tuple[str, str], int]:
         """Strength of a cell's colour in percent, for the better half of a data set's contenders."""
-        found = {}
+        found: dict[tuple[str, str], int] = {}
         for dataset in self.datasets:
             values = {row.name: row.cells[dataset].mean for row in self.contenders if dataset in row.cells}
             found |= {(name, dataset): shade for name, shade in shading(values).items()}
@@ -221,7 +221,9 @@ def link_table(numbers: Iterable[Number], view: View) -> LinkTable:
     order = (MODEL, RULE, PUBLISHED, CEILING)
     rows = [
         Row(name, base, origin, {dataset: Cell(tuple(found)) for dataset, found in cells.items()})
-        for (origin, name, base), cells in sorted(grouped.items(), key=lambda item: (order.index(item[0][0]), item))
+        for (origin, name, base), cells in sorted(
+            grouped.items(), key=lambda item: (order.index(item[0][0]), item)
+        )
     ]
     measured = {name for row in rows if row.origin != PUBLISHED for name in row.cells}
     return LinkTable(view, in_order(measured), rows)

@@ -82,6 +82,7 @@ function cellOf(cell) {
   const marks = notes.map((note) => MARKS[note] || (note === "other head" ? "" : "!")).join("");
   if (marks) made.append(element("sup", marks));
   if (notes.length) made.title = notes.join(", ");
+  if (cell.shade) made.classList.add("shaded");
   if (cell.shade) made.style.background = `rgba(var(--shade), ${(0.15 + 0.65 * cell.shade / 100).toFixed(2)})`;
   if (cell.records) {
     made.dataset.records = cell.records.join(",");
@@ -96,12 +97,14 @@ function show() {
   const view = current();
   const table = element("table"), head = element("tr"), body = element("tbody");
   head.append(heading("model", "name"), heading("avg. rank", "rank"));
-  view.datasets.forEach((name, column) => head.append(heading(name, column)));
-  const rows = view.rows.filter(isShown).sort((a, b) => compare(keyOf(a), keyOf(b), sorting.falling));
+  const shown = view.rows.filter(isShown);
+  const filled = view.datasets.map((name, column) => shown.some((row) => row.cells[column]));
+  view.datasets.forEach((name, column) => { if (filled[column]) head.append(heading(name, column)); });
+  const rows = shown.sort((a, b) => compare(keyOf(a), keyOf(b), sorting.falling));
   for (const row of rows) {
     const line = element("tr", null, { class: row.usual || row.origin !== "model" ? row.origin : "model variant" });
     line.append(element("td", row.name), element("td", row.rank === null ? "" : row.rank.toFixed(2)));
-    row.cells.forEach((cell) => line.append(cellOf(cell)));
+    row.cells.forEach((cell, column) => { if (filled[column]) line.append(cellOf(cell)); });
     body.append(line);
   }
   table.append(element("thead", head), body);

@@ -1,10 +1,10 @@
 """The figures of a report. Each is a function that takes records and returns a matplotlib Figure.
 
-    from dsrd.report.figures.decays import retention_steps
+from dsrd.report.figures.decays import retention_steps
 
-    figure = retention_steps(records)
-    figure.axes[0].set_title("Mine")
-    figure.savefig("mine.pdf")
+figure = retention_steps(records)
+figure.axes[0].set_title("Mine")
+figure.savefig("mine.pdf")
 """
 
 from __future__ import annotations

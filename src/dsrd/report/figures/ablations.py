@@ -31,8 +31,8 @@ Runs = dict[str, dict[str, dict[int, Record]]]  # by data set, ablation and seed
 def ablated_runs(records: Records) -> Runs:
     """Runs by data set, ablation and seed, of data sets with an ablation; the last one finished of each counts.
 
-    Only runs under one protocol and with equally many epochs are compared: those with most ablations. Other presets
-    and earlier versions are left out.
+    Only runs under one protocol and with equally many epochs are compared: those with most ablations. Other
+    presets and earlier versions are left out.
     """
     groups: dict[tuple[str, str, int], dict[str, dict[int, Record]]] = {}
     for record in of_kind(records, "link"):
@@ -51,7 +51,7 @@ def ablated_runs(records: Records) -> Runs:
 def result(record: Record, setting: str, negatives: str, metric: str) -> float:
     """A test result read plainly, by the head that is asked about these negatives; NaN where there is none."""
     heads = heads_of(record)
-    results: Mapping[str, Any] = heads.get(HEADS_OF_LAW[negatives], record["results"])
+    results = heads[HEADS_OF_LAW[negatives]] if HEADS_OF_LAW[negatives] in heads else record["results"]
     cell = results.get(setting, {}).get(negatives) or {}
     value = cell.get(metric)
     return float(value) if value is not None else np.nan
@@ -84,7 +84,9 @@ def _single(found: Mapping[str, Mapping[int, Record]]) -> str:
     return ", one seed" if all(len(seeds) == 1 for seeds in found.values()) else ""
 
 
-def _bars(panel: Any, found: Mapping[str, Mapping[int, Record]], variants: list[str], setting: str, metric: str) -> float:
+def _bars(
+    panel: Any, found: Mapping[str, Mapping[int, Record]], variants: list[str], setting: str, metric: str
+) -> float:
     """Draw the bars of one data set and setting; returns the lowest."""
     width, lowest = 0.8 / len(variants), 100.0
     for number, variant in enumerate(variants):
@@ -93,8 +95,15 @@ def _bars(panel: Any, found: Mapping[str, Mapping[int, Record]], variants: list[
         means = values.mean(0) if len(values) else np.full(len(KINDS), np.nan)
         spread = values.std(0, ddof=1) if len(values) > 1 else None
         at = np.arange(len(KINDS)) + (number - (len(variants) - 1) / 2) * width
-        panel.bar(at, means, 0.92 * width, yerr=spread, label=TITLES[variant], color=style.COLORS[number],
-                  error_kw={"elinewidth": 0.8, "ecolor": style.INK})
+        panel.bar(
+            at,
+            means,
+            0.92 * width,
+            yerr=spread,
+            label=TITLES[variant],
+            color=style.COLORS[number],
+            error_kw={"elinewidth": 0.8, "ecolor": style.INK},
+        )
         lowest = min(lowest, float(np.nanmin(means)) if np.isfinite(means).any() else lowest)
     panel.set_xticks(range(len(KINDS)), KINDS)
     panel.grid(axis="x", visible=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,7 +61,7 @@ def retention_steps(records: Records) -> Figure:
 
     def curve(learned: Learned) -> Array | None:
         gamma = constants(learned, 1, "gamma")
-        return np.mean(gamma[:, None] ** steps, axis=0) if len(gamma) else None
+        return (gamma[:, None] ** steps).mean(0) if len(gamma) else None
 
     return _curves(records, steps, curve, ("update steps m", "retention $\\gamma^m$"), "gamma")
 
@@ -74,9 +74,12 @@ def temporal_decay(records: Records) -> Figure:
         rate, power = constants(learned, 1, "lambda"), constants(learned, 1, "alpha")
         if not len(rate):
             return None
-        return np.mean(np.exp(-rate[:, None] * age ** power[:, None]), axis=0)
+        return np.asarray(np.exp(-rate[:, None] * age ** power[:, None]).mean(0), dtype=float)
 
-    labels = ("time difference $\\Delta t$, in the model's unit", "weight $\\exp(-\\lambda\\,\\Delta t^{\\alpha})$")
+    labels = (
+        "time difference $\\Delta t$, in the model's unit",
+        "weight $\\exp(-\\lambda\\,\\Delta t^{\\alpha})$",
+    )
     return _curves(records, age, curve, labels, "lambda", logarithmic=True)
 
 
@@ -86,7 +89,7 @@ def hop_decay(records: Records) -> Figure:
     layers = max((_depth(each) for seeds in found.values() for each in seeds), default=0)
     if not layers:
         raise _missing("delta")
-    hops = np.arange(layers + 1)
+    hops = np.arange(layers + 1, dtype=float)
     with style.styled():
         figure, axes = style.new_figure(style.PAGE, 2.5, 1, 2, sharey=True)
         for panel, age in zip(axes, (HOP_AGE, HOP_AGE / 100), strict=True):
@@ -121,15 +124,19 @@ def retention_kernels(records: Records) -> Figure:
     events = np.geomspace(0.1, 1e6, 141)
     panels = {"state": _state_kernel, **{kind: _memory_kernel(kind) for kind in KINDS}}
     drawn = {
-        name: {dataset: [c for c in (kernel(each, events) for each in seeds) if c is not None]
-               for dataset, seeds in found.items()}
+        name: {
+            dataset: [c for c in (kernel(each, events) for each in seeds) if c is not None]
+            for dataset, seeds in found.items()
+        }
         for name, kernel in panels.items()
     }
     drawn = {name: curves for name, curves in drawn.items() if any(curves.values())}
     if not drawn:
         raise _missing("retention")
     with style.styled():
-        figure, axes = style.new_figure(style.PAGE, 2.1 * -(-len(drawn) // 2) + 0.2, -(-len(drawn) // 2), 2, sharey=True)
+        figure, axes = style.new_figure(
+            style.PAGE, 2.1 * -(-len(drawn) // 2) + 0.2, -(-len(drawn) // 2), 2, sharey=True
+        )
         for panel, (name, curves) in zip(axes, drawn.items(), strict=False):
             for number, (dataset, seeds) in enumerate(curves.items()):
                 if seeds:
@@ -150,7 +157,7 @@ def retention_kernels(records: Records) -> Figure:
 def _state_kernel(learned: Learned, events: Array) -> Array | None:
     lives = learned.get("retention", {}).get("half_life_in_events", [])
     flat = np.array([life for layer in lives for life in layer], dtype=float)
-    return np.mean(2.0 ** (-events / flat[:, None]), axis=0) if len(flat) else None
+    return np.asarray(2.0 ** (-events / flat[:, None]), dtype=float).mean(0) if len(flat) else None
 
 
 def _memory_kernel(kind: str) -> Callable[[Learned, Array], Array | None]:
@@ -158,9 +165,10 @@ def _memory_kernel(kind: str) -> Callable[[Learned, Array], Array | None]:
         memory = learned.get("memory", {})
         scales, weights = memory.get("scales_in_events"), memory.get(kind, {}).get("weights")
         if scales and weights:
-            return np.sum(np.array(weights)[:, None] * np.exp(-events / np.array(scales)[:, None]), axis=0)
+            parts = np.array(weights)[:, None] * np.exp(-events / np.array(scales)[:, None])  # [rates, x]
+            return np.asarray(parts.sum(0), dtype=float)
         life = memory.get(kind, {}).get("half_life_in_events")
-        return 2.0 ** (-events / life) if life else None
+        return np.asarray(2.0 ** (-events / life), dtype=float) if life else None
 
     return kernel
 
@@ -207,7 +215,7 @@ def _missing(name: str) -> DsrdError:
 
 # --- Correlation with the data sets ------------------------------------------------------------------------------
 
-LEARNED = {
+LEARNED: dict[str, tuple[str, Callable[[Learned], Array]]] = {
     "gamma": ("retention $\\gamma$", lambda learned: constants(learned, 1, "gamma")),
     "lambda": ("decay $\\lambda$", lambda learned: constants(learned, 1, "lambda")),
     "delta": ("hop decay $\\delta$", lambda learned: constants(learned, 1, "delta")),
@@ -222,7 +230,7 @@ PROPERTIES: dict[str, Callable[[catalog.DatasetSpec], float]] = {
 
 def _half_lives(learned: Learned) -> Array:
     lives = learned.get("retention", {}).get("half_life_in_events", [])
-    return np.log10(np.array([life for layer in lives for life in layer], dtype=float))
+    return np.asarray(np.log10([life for layer in lives for life in layer]), dtype=float)
 
 
 def correlations(records: Records) -> dict[tuple[str, str], tuple[Interval, int]]:
@@ -275,5 +283,3 @@ def _scatter(panel: Any, points: dict[str, float], about: str, found: tuple[Inte
         each, count = found
         interval = f"[{each.low:.2f}, {each.high:.2f}]" if np.isfinite(each.low) else "no interval"
         panel.set_title(f"$\\rho$ = {each.mean:.2f} {interval}, n = {count}", fontsize=6.5)
-
-

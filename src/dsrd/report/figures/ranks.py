@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,12 +13,13 @@ from dsrd.report.figures import style
 from dsrd.report.measured import KINDS, PUBLISHED, SETTINGS, Number, numbers
 from dsrd.report.published import RUNS
 from dsrd.report.records import Records
-from dsrd.report.statistics import Friedman, Interval, Sample, cliques, friedman, pairwise, paired_bootstrap, ranks
+from dsrd.report.statistics import Friedman, Interval, Sample, cliques, friedman, paired_bootstrap, pairwise, ranks
 from dsrd.report.tables import Cell, LinkTable, Row, View, link_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.ticker import Locator
 
 
 @dataclass(frozen=True)
@@ -69,9 +70,7 @@ def _ranking(table: LinkTable) -> Ranking | None:
     )
 
 
-def rank_diagram(
-    records: Records, metric: str = "ap", protocol: str = "dyglib", reading: str = "plain"
-) -> Figure:
+def rank_diagram(records: Records, metric: str = "ap", protocol: str = "dyglib", reading: str = "plain") -> Figure:
     """Average ranks of all models, a row for each setting and negatives; bars join models that do not differ.
 
     A model takes part with its results here if they are complete, otherwise with its published row.
@@ -108,7 +107,7 @@ def _row_label(ranking: Ranking) -> str:
     return f"{ranking.label}\n{len(ranking.datasets)} data sets{few}, p = {ranking.test.chi2_p:.1g}"
 
 
-def _whole_numbers() -> object:
+def _whole_numbers() -> Locator:
     from matplotlib.ticker import MaxNLocator
 
     return MaxNLocator(integer=True, nbins=14)
@@ -118,16 +117,14 @@ def _mean_rank(name: str, found: list[Ranking]) -> float:
     return float(np.mean([each.average[each.names.index(name)] for each in found if name in each.names]))
 
 
-def _draw_row(axes: Axes, place: int, ranking: Ranking, looks: dict[str, dict[str, object]]) -> None:
+def _draw_row(axes: Axes, place: int, ranking: Ranking, looks: dict[str, dict[str, Any]]) -> None:
     for name, average in zip(ranking.names, ranking.average, strict=True):
         axes.plot([average], [place], **{**looks[name], "linestyle": "none"}, clip_on=False, zorder=3)
     step = 0.55 / max(len(ranking.groups), 3)
     for level, group in enumerate(ranking.groups, start=1):
         ends = [ranking.average[group[0]], ranking.average[group[-1]]]
         y = place + 0.12 + step * level
-        axes.plot(
-            [ends[0], ends[0], ends[1], ends[1]], [y - 0.05, y, y, y - 0.05], color=style.INK, linewidth=0.9
-        )
+        axes.plot([ends[0], ends[0], ends[1], ends[1]], [y - 0.05, y, y, y - 0.05], color=style.INK, linewidth=0.9)
 
 
 def differences(found: Sequence[Number], view: View) -> tuple[str, dict[str, Interval]]:
@@ -139,7 +136,9 @@ def differences(found: Sequence[Number], view: View) -> tuple[str, dict[str, Int
     average = ranks(values).mean(0)
     best = rows[min(measured, key=lambda number: average[number])]
     return best.name, {
-        row.name: paired_bootstrap(_samples(best, datasets), _samples(row, datasets)) for row in rows if row != best
+        row.name: paired_bootstrap(_samples(best, datasets), _samples(row, datasets))
+        for row in rows
+        if row != best
     }
 
 
@@ -167,7 +166,7 @@ def paired_differences(
         for negatives in KINDS:
             best, intervals = differences(found, replace(view, setting=setting, negatives=negatives))
             if intervals:
-                panels.append((f"{best.upper()} above, {negatives},\n{setting}", intervals))
+                panels.append((f"{style.model_title(best)} above, {negatives},\n{setting}", intervals))
     if not panels:
         raise DsrdError(f"no two models with results on common data sets under {protocol}, read {reading}")
     with style.styled():
@@ -178,8 +177,15 @@ def paired_differences(
             for place, (name, each) in enumerate(sorted(intervals.items(), key=lambda item: -item[1].mean)):
                 panel.plot([each.low, each.high], [place, place], color=style.COLORS[0], linewidth=1.2)
                 panel.plot([each.mean], [place], "o", color=style.COLORS[1], markersize=3)
-                panel.text(-0.02, place, style.model_title(name), ha="right", va="center", fontsize=6.5,
-                           transform=panel.get_yaxis_transform())
+                panel.text(
+                    -0.02,
+                    place,
+                    style.model_title(name),
+                    ha="right",
+                    va="center",
+                    fontsize=6.5,
+                    transform=panel.get_yaxis_transform(),
+                )
             panel.axvline(0, color=style.INK, linewidth=0.6)
             panel.set_yticks([])
             panel.set_ylim(len(intervals) - 0.5, -0.5)

@@ -17,8 +17,12 @@ from dsrd.report.tables import View
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PAPER = {10_000: (93.75, 5.23, 4002.9), 100_000: (1073.07, 101.84, 11062.2), 1_000_000: (11718.24, 532.95, 85907.8)}
-"""The paper's table of one batch on synthetic graphs: edges to milliseconds, their deviation, and MB (on a GPU)."""
+PAPER = {
+    10_000: (93.75, 5.23, 4002.9),
+    100_000: (1073.07, 101.84, 11062.2),
+    1_000_000: (11718.24, 532.95, 85907.8),
+}
+"""The paper's table of one batch on synthetic graphs: edges to ms, their deviation, and MB (on a GPU)."""
 MEASURES = ("seconds_per_epoch", "pairs_per_second", "weights_mb")
 AXES = ("latency per epoch, s", "throughput, pairs / s", "weights, MB")
 
@@ -138,7 +142,9 @@ def cost_of_growth(records: Records) -> Figure:
             x = [each[key] for each in points]
             time, memory = axes[2 * row : 2 * row + 2]
             time.plot(x, [each["observe_us"] for each in points], label="observe", **style.look(0))
-            time.plot(x, [each["score_and_observe_us"] for each in points], label="score, observe", **style.look(1))
+            time.plot(
+                x, [each["score_and_observe_us"] for each in points], label="score, observe", **style.look(1)
+            )
             time.set_ylabel("µs per event")
             memory.plot(x, [each["state_mb"] for each in points], label="state", **style.look(0))
             memory.plot(x, [each["peak_rss_mb"] for each in points], label="whole process", **style.look(1))

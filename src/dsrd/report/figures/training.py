@@ -30,7 +30,9 @@ def trained_runs(records: Records, protocol: str = "") -> dict[str, dict[str, di
             seeds = by_label.setdefault(record_label(record), {})
             seeds[record["seed"]] = preferred(record, seeds.get(record["seed"]))
     for by_label in runs.values():
-        current = {record["model"] for seeds in by_label.values() for record in seeds.values() if not is_earlier(record)}
+        current = {
+            record["model"] for seeds in by_label.values() for record in seeds.values() if not is_earlier(record)
+        }
         for label, seeds in list(by_label.items()):
             first = next(iter(seeds.values()))
             if is_earlier(first) and first["model"] in current:
@@ -69,7 +71,9 @@ def learning_curves(records: Records, protocol: str = "dyglib") -> Figure:
         for panel in axes[len(found) :]:
             panel.set_axis_off()
         axes[0].set_ylabel("validation AP, %")
-        handles = [axes[0].plot([], [], label=style.model_title(label), **look)[0] for label, look in looks.items()]
+        handles = [
+            axes[0].plot([], [], label=style.model_title(label), **look)[0] for label, look in looks.items()
+        ]
         figure.legend(handles=handles, loc="outside lower center", ncols=5)
     return figure
 

@@ -77,7 +77,7 @@ def _columns(tables: Sequence[LinkTable], beside_published: bool) -> list[str]:
     """Names of the rows that become columns: baselines by rank, rules and ceilings last."""
     names: dict[str, Row] = {}
     for table in tables:
-        rows = table.contenders if beside_published else [row for row in table.rows if row.is_usual]
+        rows = table.contenders if beside_published else [row for row in table.rows if table.is_main(row)]
         others = [row for row in table.rows if row.origin in (RULE, CEILING)]
         names |= {row.name: row for row in [*rows, *others] if beside_published or row.origin != PUBLISHED}
     order = {name: place for place, name in enumerate(names)}

@@ -186,7 +186,7 @@ def _view_row(table: LinkTable, row: Row) -> dict[str, Any]:
     return {
         "name": model_title(row.name),
         "origin": row.origin,
-        "usual": row.is_usual,
+        "usual": table.is_main(row),
         "rank": None if average is None else round(average, 2),
         "cells": cells,
     }

@@ -107,7 +107,7 @@ def check(record: Any) -> None:
     """Refuse an object that is no record, or lacks what a record of its kind must have."""
     place, kind = _place(record), kind_of(record)
     if not kind:
-        raise DsrdError(f"{place}: is no record of a run, an audit or a benchmark; remove the line")
+        raise DsrdError(f"{place}: is no record of a run, an audit or a benchmark; remove it")
     lacking = [name for name in NEEDED[kind] if name not in record]
     if not lacking and "config" in NEEDED[kind]:
         config = _mapping(record["config"])

@@ -114,6 +114,12 @@ class LinkTable:
         chosen = [_representative(rows, self.anchor) for rows in by_base.values()]
         return [row for row in chosen if row is not None]
 
+    def is_main(self, row: Row) -> bool:
+        """Whether it is shown first: the usual settings of its model, or any where these were not measured."""
+        others = [other for other in self.rows if other.base == row.base and other.origin == row.origin]
+        unusual = _notes(row) & {"earlier version", "other head"}
+        return row.is_usual or not (unusual or any(other.is_usual for other in others))
+
     @cached_property
     def anchor(self) -> list[str]:
         """The data sets of the measured model that has most; ranks are taken over them."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from dsrd.errors import DsrdError
 from dsrd.report.figures import style
-from dsrd.report.measured import KINDS, PUBLISHED, SETTINGS, Number, numbers
+from dsrd.report.measured import KINDS, MODEL, PUBLISHED, SETTINGS, Number, is_benchmark, numbers
 from dsrd.report.published import RUNS
 from dsrd.report.records import Records
 from dsrd.report.statistics import Friedman, Interval, Sample, cliques, friedman, paired_bootstrap, pairwise, ranks
@@ -43,13 +43,22 @@ class Ranking:
 
 
 def rankings(found: Sequence[Number], view: View) -> list[Ranking]:
-    """The six rankings of a protocol, reading and metric; those with fewer than three models or two sets lack."""
+    """The six rankings of a protocol, reading and metric; those with fewer than three models or two sets lack.
+
+    They are over the benchmark data sets, or over all others where no model was measured on a benchmark.
+    """
+    view = over_what_was_measured(found, view)
     tables = [
         link_table(found, replace(view, setting=setting, negatives=negatives))
         for setting in SETTINGS
         for negatives in KINDS
     ]
     return [ranking for ranking in map(_ranking, tables) if ranking is not None]
+
+
+def over_what_was_measured(found: Sequence[Number], view: View) -> View:
+    """The view over benchmarks if a model was measured on one, otherwise over other streams."""
+    return replace(view, benchmarks=any(each.origin == MODEL and is_benchmark(each.dataset) for each in found))
 
 
 def _ranking(table: LinkTable) -> Ranking | None:
@@ -129,7 +138,7 @@ def _draw_row(axes: Axes, place: int, ranking: Ranking, looks: dict[str, dict[st
 
 def differences(found: Sequence[Number], view: View) -> tuple[str, dict[str, Interval]]:
     """The best measured model, and its mean difference to each contender over the common data sets."""
-    rows, datasets, values = link_table(found, view).block
+    rows, datasets, values = link_table(found, over_what_was_measured(found, view)).block
     measured = [number for number, row in enumerate(rows) if row.origin not in (PUBLISHED,)]
     if not measured or len(rows) < 2:
         return "", {}

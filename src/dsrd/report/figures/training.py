@@ -6,55 +6,64 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dsrd.config import model_label
 from dsrd.errors import DsrdError
 from dsrd.experiments.labels import is_earlier, record_label
 from dsrd.report.figures import style
 from dsrd.report.figures.ablations import result
-from dsrd.report.measured import NO_ABLATION, cut_by_time, in_order, is_benchmark, preferred
+from dsrd.report.measured import NO_ABLATION, PROTOCOLS, cut_by_time, in_order, is_benchmark, preferred
 from dsrd.report.records import Record, Records, of_kind
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def trained_runs(records: Records, protocol: str = "") -> dict[str, dict[str, dict[int, Record]]]:
-    """Runs that learned, by data set, label and seed: benchmarks where there are any, without earlier versions.
+Runs = dict[str, dict[str, dict[int, Record]]]  # by data set, label and seed
 
-    Where every run of a model is of an earlier version, these are taken.
+
+def trained_runs(records: Records, protocol: str = "") -> Runs:
+    """Runs that learned, under one protocol: the given one, or that of most of them.
+
+    Benchmarks where there are any. Of each model its usual settings, or else its present version, or else all.
     """
-    runs: dict[str, dict[str, dict[int, Record]]] = {}
-    for record in of_kind(records, "link"):
-        whole = record["config"]["model_args"].get("ablate", NO_ABLATION) == NO_ABLATION
-        if whole and record.get("parameters") and protocol in ("", record["protocol"]):
-            by_label = runs.setdefault(record["dataset"], {})
-            seeds = by_label.setdefault(record_label(record), {})
+    links = [record for record in of_kind(records, "link") if record.get("parameters")]
+    whole = [each for each in links if each["config"]["model_args"].get("ablate", NO_ABLATION) == NO_ABLATION]
+    protocol = protocol or max(PROTOCOLS, key=[each["protocol"] for each in whole].count)
+    runs: Runs = {}
+    for record in whole:
+        if record["protocol"] == protocol:
+            seeds = runs.setdefault(record["dataset"], {}).setdefault(record_label(record), {})
             seeds[record["seed"]] = preferred(record, seeds.get(record["seed"]))
-    for by_label in runs.values():
-        current = {
-            record["model"] for seeds in by_label.values() for record in seeds.values() if not is_earlier(record)
-        }
-        for label, seeds in list(by_label.items()):
-            first = next(iter(seeds.values()))
-            if is_earlier(first) and first["model"] in current:
-                del by_label[label]
     listed = {name for name in runs if is_benchmark(name)} or set(runs)
-    return {name: runs[name] for name in in_order(listed) if runs[name]}
+    return {name: _usual(runs[name]) for name in in_order(listed)}
 
 
-def learning_curves(records: Records, protocol: str = "dyglib") -> Figure:
-    """Validation AP after every epoch, mean over seeds, by data set; variants of a model are left out."""
+def _usual(by_label: dict[str, dict[int, Record]]) -> dict[str, dict[int, Record]]:
+    """Of the labels of each model those to show."""
+    grouped: dict[str, list[str]] = {}
+    for label, seeds in by_label.items():
+        first = next(iter(seeds.values()))
+        grouped.setdefault(model_label(first["model"], first["preset"]), []).append(label)
+    kept: list[str] = []
+    for base, labels in grouped.items():
+        present = [label for label in labels if not is_earlier(next(iter(by_label[label].values())))]
+        kept += [base] if base in labels else present or labels
+    return {label: by_label[label] for label in kept}
+
+
+def learning_curves(records: Records, protocol: str = "") -> Figure:
+    """Validation AP after every epoch, mean over seeds, by data set."""
     found = {
         dataset: {
             label: [seed["curve"]["val_ap"] for seed in seeds.values() if seed.get("curve", {}).get("val_ap")]
             for label, seeds in by_label.items()
-            if "," not in label or "earlier" in label
         }
         for dataset, by_label in trained_runs(records, protocol).items()
     }
     found = {name: {label: curves for label, curves in each.items() if curves} for name, each in found.items()}
     found = {name: each for name, each in found.items() if each}
     if not found:
-        raise DsrdError(f"no learning curve under {protocol}; the records have none")
+        raise DsrdError("no learning curves; the records have none")
     looks = style.looks(sorted({label for each in found.values() for label in each}))
     with style.styled():
         rows = -(-len(found) // 3)
@@ -78,19 +87,14 @@ def learning_curves(records: Records, protocol: str = "dyglib") -> Figure:
     return figure
 
 
-def quality_against_time(records: Records, protocol: str = "dyglib", metric: str = "ap") -> Figure:
+def quality_against_time(records: Records, protocol: str = "", metric: str = "ap") -> Figure:
     """Test result against the time of training until the best epoch, by data set; the line joins the best trades.
 
     Transductive, random negatives. Hollow marks: training was cut by time.
     """
     found = {name: each for name, each in trained_runs(records, protocol).items() if len(each) > 1}
-    found = {
-        name: {label: seeds for label, seeds in each.items() if "," not in label or "earlier" in label}
-        for name, each in found.items()
-    }
-    found = {name: each for name, each in found.items() if len(each) > 1}
     if not found:
-        raise DsrdError(f"no data set on which two models were trained under {protocol}")
+        raise DsrdError("no data set on which two models were trained under one protocol")
     looks = style.looks(sorted({label for each in found.values() for label in each}))
     with style.styled():
         rows = -(-len(found) // 3)

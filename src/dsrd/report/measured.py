@@ -22,6 +22,8 @@ SETTINGS = ("transductive", "inductive")
 KINDS = ("random", "historical", "inductive")
 METRICS = ("ap", "auc")
 NO_ABLATION = "none"
+READ: dict[str, tuple[str, ...]] = {"plain": (), "law": ("read plainly",)}
+"""What a number without a reading by the law carries in the tables of either reading."""
 
 MODEL, PUBLISHED, RULE, CEILING = "model", "published", "rule", "ceiling"
 """Where a number comes from: a run here, a published row, a rule that learns nothing, an oracle."""
@@ -101,12 +103,12 @@ def _of_record(place: int, record: Record) -> Iterator[Number]:
     main = record.get("head") or next(iter(heads))
     for reading, negatives, head, own in _asked(heads, main):
         more = notes if own else (*notes, "other head")
-        more = more if reading == "plain" or "law" in heads else (*more, "read plainly")
+        more = more if reading == "plain" or "law" in heads else (*more, *READ["law"])
         row = label if own else f"{label} ({head})"
         yield from _cells(heads[head], negatives, reading=reading, row=row, notes=more, **common)
     for name, entry in record.get("rules", {}).items():
         for reading in READINGS:
-            rules = common | {"origin": RULE, "base": name, "seed": 0}
+            rules = common | {"origin": RULE, "base": name, "seed": 0, "notes": READ[reading]}
             for negatives in KINDS:
                 yield from _cells(entry["results"], negatives, reading=reading, row=name, **rules)
     if "ceiling" in record:
@@ -161,9 +163,10 @@ def _of_audit(place: int, audit: Record) -> Iterator[Number]:
         for negatives, figures in audit["unlearned"].items():
             for rule in ("last_active", "strangers_first"):
                 given = {metric: figures.get(f"{rule}_{metric}") for metric in METRICS}
-                names = {"reading": reading, "origin": RULE, "row": rule.replace("_", " ")}
+                row = rule.replace("_", " ")
+                names = {"reading": reading, "origin": RULE, "row": row, "notes": READ[reading]}
                 results = {"transductive": {negatives: given}}
-                yield from _cells(results, negatives, base=names["row"], **names, **common)
+                yield from _cells(results, negatives, base=row, **names, **common)
 
 
 def cut_by_time(record: Record) -> bool:
@@ -191,7 +194,7 @@ def _published() -> Iterator[Number]:
             **entries,
         )
         yield number
-        yield replace(number, reading="law", notes=(*number.notes, "read plainly"))
+        yield replace(number, reading="law", notes=(*number.notes, *READ["law"]))
 
 
 def in_order(datasets: set[str]) -> list[str]:

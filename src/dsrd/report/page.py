@@ -124,7 +124,7 @@ def _figure(drawing: Drawing, svg: str) -> str:
 
 def inline(svg: str, name: str) -> str:
     """An SVG file as an element of the page: its names made unique, ink and grid in the colours of the theme."""
-    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.S)
     svg = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', svg)
     svg = re.sub(r'(href="|url\()#', rf"\1#{name}-", svg)
     svg = re.sub(INK, "var(--ink)", svg, flags=re.I)

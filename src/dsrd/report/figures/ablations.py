@@ -89,22 +89,17 @@ def _bars(
 ) -> float:
     """Draw the bars of one data set and setting; returns the lowest."""
     width, lowest = 0.8 / len(variants), 100.0
+    every = [run for seeds in found.values() for run in seeds.values()]
+    kinds = [kind for kind in KINDS if not all(np.isnan(result(run, setting, kind, metric)) for run in every)]
     for number, variant in enumerate(variants):
         seeds = list(found.get(variant, {}).values())
-        values = np.array([[result(each, setting, kind, metric) for kind in KINDS] for each in seeds])
-        means = values.mean(0) if len(values) else np.full(len(KINDS), np.nan)
+        values = np.array([[result(each, setting, kind, metric) for kind in kinds] for each in seeds])
+        means = values.mean(0) if len(values) else np.full(len(kinds), np.nan)
         spread = values.std(0, ddof=1) if len(values) > 1 else None
-        at = np.arange(len(KINDS)) + (number - (len(variants) - 1) / 2) * width
-        panel.bar(
-            at,
-            means,
-            0.92 * width,
-            yerr=spread,
-            label=TITLES[variant],
-            color=style.COLORS[number],
-            error_kw={"elinewidth": 0.8, "ecolor": style.INK},
-        )
+        at = np.arange(len(kinds)) + (number - (len(variants) - 1) / 2) * width
+        look = {"color": style.COLORS[number], "error_kw": {"elinewidth": 0.8, "ecolor": style.INK}}
+        panel.bar(at, means, 0.92 * width, yerr=spread, label=TITLES[variant], **look)
         lowest = min(lowest, float(np.nanmin(means)) if np.isfinite(means).any() else lowest)
-    panel.set_xticks(range(len(KINDS)), KINDS)
+    panel.set_xticks(range(len(kinds)), kinds)
     panel.grid(axis="x", visible=False)
     return lowest

@@ -111,6 +111,7 @@ def quality_against_time(records: Records, protocol: str = "", metric: str = "ap
                 points.append((minutes, value))
             best = pareto(points)
             panel.plot(*zip(*best, strict=True), color=style.INK, linewidth=0.6, zorder=1, drawstyle="steps-post")
+            panel.margins(0.12)
             style.log_ticks(panel)
             panel.set_title(style.title(dataset))
             panel.set_xlabel("minutes of training")

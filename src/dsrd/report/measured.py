@@ -164,7 +164,7 @@ def _of_audit(place: int, audit: Record) -> Iterator[Number]:
             for rule in ("last_active", "strangers_first"):
                 given = {metric: figures.get(f"{rule}_{metric}") for metric in METRICS}
                 row = rule.replace("_", " ")
-                names = {"reading": reading, "origin": RULE, "row": row, "notes": READ[reading]}
+                names: dict[str, Any] = {"reading": reading, "origin": RULE, "row": row, "notes": READ[reading]}
                 results = {"transductive": {negatives: given}}
                 yield from _cells(results, negatives, base=row, **names, **common)
 

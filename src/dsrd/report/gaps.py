@@ -16,7 +16,9 @@ from dsrd.report.tables import LinkTable, Row, View, link_table
 def gaps(records: Records, found: Sequence[Number]) -> list[tuple[str, str]]:
     """Sections of the report, each with one sentence on something that is missing."""
     told = [("links", text) for protocol in PROTOCOLS for text in _links(found, protocol)]
-    datasets = {each.dataset for each in found if each.origin == MODEL and is_benchmark(each.dataset)}
+    own = [each for each in found if each.origin == MODEL and is_benchmark(each.dataset)]
+    present = [each for each in own if "earlier version" not in each.notes]
+    datasets = {each.dataset for each in present or own}
     told += [("decays", text) for text in _decays(records, datasets)]
     told += [("ablations", text) for text in _ablations(records, datasets)]
     told += [("scalability", text) for text in _costs(records, found)]

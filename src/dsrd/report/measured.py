@@ -157,14 +157,14 @@ def _of_audit(place: int, audit: Record) -> Iterator[Number]:
         for setting, kinds in audit["negatives"].items():
             for negatives, figures in kinds.items():
                 best = {"ap": figures.get("ceiling_ap"), "auc": figures.get("ceiling_auc")}
-                names = {"reading": reading, "origin": CEILING, "row": "knows every true edge"}
+                names: dict[str, Any] = {"reading": reading, "origin": CEILING, "row": "knows every true edge"}
                 results = {setting: {negatives: best}}
                 yield from _cells(results, negatives, base="knows every true edge", **names, **common)
         for negatives, figures in audit["unlearned"].items():
             for rule in ("last_active", "strangers_first"):
                 given = {metric: figures.get(f"{rule}_{metric}") for metric in METRICS}
                 row = rule.replace("_", " ")
-                names: dict[str, Any] = {"reading": reading, "origin": RULE, "row": row, "notes": READ[reading]}
+                names = {"reading": reading, "origin": RULE, "row": row, "notes": READ[reading]}
                 results = {"transductive": {negatives: given}}
                 yield from _cells(results, negatives, base=row, **names, **common)
 

@@ -56,7 +56,11 @@ def page(
         parts = [_figure(drawing, svg) for drawing, svg in drawn if drawing.section == section]
         parts += [_side_table(table) for table in tables if table.section == section]
         parts += [LINKS.replace("SOURCE", SOURCE)] if section == "links" else []
-        absent = [f"<p class='missing'>{_text(text)}.</p>" for place, text in missing if place == section]
+        absent = [
+            f"<p class='missing'>{_text(text.removesuffix('.'))}.</p>"
+            for place, text in missing
+            if place == section
+        ]
         if parts or absent:
             content = "\n".join([*parts, *absent])
             body.append(

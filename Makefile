@@ -8,7 +8,7 @@ CODE   := src tests benchmarks docs
 # One thread a process: two test processes with two threads each wait for each other on two cores.
 TESTS  := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
 
-.PHONY: demo test test-slow check coverage release bench docs setup clean
+.PHONY: demo test test-slow check coverage release bench docs report setup clean
 
 setup: $(READY)
 
@@ -42,6 +42,9 @@ release: setup
 bench: setup
 	$(BIN)/python benchmarks/building_blocks.py
 
+report: setup
+	$(BIN)/dsrd report results --out build/report
+
 docs: setup
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	$(BIN)/python docs/generate.py
@@ -50,4 +53,4 @@ docs: setup
 	$(BIN)/python -m zensical build --strict --clean
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .coverage dist site .cache
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .coverage dist site build .cache

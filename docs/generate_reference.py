@@ -39,6 +39,7 @@ API = {
         ["RunConfig", "Task", "Trainer", "evaluate_model", "draw_negatives", "metrics"],
     ),
     "Experiments": ("Sweeps over models, data sets and seeds, and searches for settings.", ["experiments"]),
+    "Reports": ("Figures, tables and tests from records.", ["report"]),
     "Errors": ("What the library raises.", ["DsrdError"]),
 }
 """Every public name once, by what a reader looks for."""

@@ -162,6 +162,7 @@ ABOUT = {
     "estimator": ("LinkPredictor, the front door", "front"),
     "classify": ("labels of nodes and events", "front"),
     "experiments": ("plans, sweeps, records", "front"),
+    "report": ("figures, tables, tests, one page", "front"),
     "cli": ("the dsrd program", "front"),
 }
 

@@ -5,25 +5,16 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from dsrd.config import model_label
-from dsrd.data import catalog
-from dsrd.models import model_class, settings
+from dsrd.experiments.labels import record_label as _model
+from dsrd.experiments.labels import typed as typed
 
 HERE = Path(__file__).parent
 KINDS = ("random", "historical", "inductive")
 SETTINGS = ("transductive", "inductive")
 NOTE = "<!-- Written by docs/generate.py; change the code, then run it again. -->\n"
-
-
-def typed(value: Any) -> str:
-    """A value as one would type it."""
-    if isinstance(value, tuple):
-        return ",".join(map(typed, value))
-    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
 def table(columns: list[str], rows: list[list[str]]) -> str:
@@ -87,33 +78,6 @@ def results_page() -> str:
         if place[1] == "dyglib" and (place[0], place[2]) in best:
             lines.append(f"| *best published* | 5 | {' | '.join(_best(best[place[0], place[2]]))} |")
     return "\n".join([*lines, *_beside_published(), *_other_streams(), *_node_results(nodes), *_speed()]) + "\n"
-
-
-def _model(record: Mapping[str, Any]) -> str:
-    """The model's name with its unusual settings, or with a note that an earlier version made the record."""
-    config = record["config"]
-    view = ", published view" if config["evaluate"].get("known") == "trained" else ""
-    name, usual = model_label(record["model"], record["preset"]), _usual(record)
-    if _is_earlier(record, usual):
-        return f"{name}, earlier version{view}"
-    changed = (f", {key}={typed(value)}" for key, value in config["model_args"].items() if value != usual[key])
-    return name + "".join(changed) + view
-
-
-def _usual(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that the model has today, as a record keeps them; some models size themselves by the stream."""
-    today: Any = settings(record["model"], record["dataset"], record["preset"], {})
-    if hasattr(today, "sized"):
-        spec = catalog.get(record["dataset"])
-        today = today.sized(round(0.7 * spec.events) if spec else 0)  # of which about 70 % are for training
-    return dict(json.loads(json.dumps(asdict(today))))
-
-
-def _is_earlier(record: Mapping[str, Any], usual: Mapping[str, Any]) -> bool:
-    """Whether it has settings of the model that are gone, or lacks one that the model's recipe gives today."""
-    card, config = model_class(record["model"]).card, record["config"]
-    recipe = card.presets[record["preset"]].recipe if record["preset"] in card.presets else card.recipe
-    return not set(config["model_args"]) <= set(usual) or not set(recipe) <= set(config["train"])
 
 
 def _best(cells: Mapping[str, Mapping[str, list[Any]]]) -> Iterator[str]:

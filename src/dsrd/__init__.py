@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from dsrd.models import GraphSpec, ModelCard, NodeEncoder, State, TemporalModel, create
     from dsrd.models import names as model_names
     from dsrd.negatives.sampling import draw_negatives
+    from dsrd.report import report
     from dsrd.synthetic.drawing import synth
     from dsrd.synthetic.settings import SynthConfig
     from dsrd.train.trainer import Trainer
@@ -71,6 +72,7 @@ __all__ = [
     "metrics",
     "model_names",
     "open",
+    "report",
     "split",
     "synth",
     "trackers",
@@ -104,6 +106,7 @@ _HOME = {
     "metrics": "evaluate.metrics",
     "model_names": "models:names",
     "open": "estimator.link_predictor:open_run",
+    "report": "report",
     "split": "data.split:split",
     "synth": "synthetic.drawing:synth",
     "trackers": "trackers",

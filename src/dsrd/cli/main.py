@@ -24,6 +24,7 @@ from dsrd.cli import (
     models,
     new_events,
     predict,
+    report,
     runs,
     sweep,
 )
@@ -59,6 +60,7 @@ app.command("sweep", epilog=sweep.EXAMPLES)(sweep.sweep)
 app.command("classify", epilog=classify.EXAMPLES)(classify.classify)
 app.command("embed", epilog=embed.EXAMPLES)(embed.embed)
 app.command("inspect", epilog=inspect.EXAMPLES)(inspect.inspect)
+app.command("report", epilog=report.EXAMPLES)(report.report)
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
 

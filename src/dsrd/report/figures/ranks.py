@@ -1,0 +1,205 @@
+"""Rank diagrams as in the paper: six rows, one for each setting and kind of negatives; and paired differences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dsrd.errors import DsrdError
+from dsrd.report.figures import style
+from dsrd.report.measured import KINDS, MODEL, PUBLISHED, SETTINGS, Number, is_benchmark, numbers
+from dsrd.report.published import RUNS
+from dsrd.report.records import Records
+from dsrd.report.statistics import Friedman, Interval, Sample, cliques, friedman, paired_bootstrap, pairwise, ranks
+from dsrd.report.tables import Cell, LinkTable, Row, View, link_table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import Locator
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """One row of a rank diagram: the contenders of a view without holes, and what the tests say."""
+
+    view: View
+    names: list[str]
+    datasets: list[str]
+    average: list[float]
+    test: Friedman
+    groups: list[list[int]]  # of models that do not differ
+    p: np.ndarray  # by pair, raw  # [models, models]
+    adjusted: np.ndarray  # by Holm
+    warnings: list[str]
+
+    @property
+    def label(self) -> str:
+        """Negatives and setting, as the paper writes them."""
+        return f"{self.view.negatives.title()} ({self.view.setting.title()})"
+
+
+def rankings(found: Sequence[Number], view: View) -> list[Ranking]:
+    """The six rankings of a protocol, reading and metric; those with fewer than three models or two sets lack.
+
+    They are over the benchmark data sets, or over all others where no model was measured on a benchmark.
+    """
+    view = over_what_was_measured(found, view)
+    tables = [
+        link_table(found, replace(view, setting=setting, negatives=negatives))
+        for setting in SETTINGS
+        for negatives in KINDS
+    ]
+    return [ranking for ranking in map(_ranking, tables) if ranking is not None]
+
+
+def over_what_was_measured(found: Sequence[Number], view: View) -> View:
+    """The view over benchmarks if a model was measured on one, otherwise over other streams."""
+    return replace(view, benchmarks=any(each.origin == MODEL and is_benchmark(each.dataset) for each in found))
+
+
+def _ranking(table: LinkTable) -> Ranking | None:
+    rows, datasets, values = table.block
+    if len(rows) < 3 or len(datasets) < 2:
+        return None
+    raw, adjusted = pairwise(values)
+    return Ranking(
+        view=table.view,
+        names=[row.name for row in rows],
+        datasets=datasets,
+        average=ranks(values).mean(0).tolist(),
+        test=friedman(values),
+        groups=cliques(values),
+        p=raw,
+        adjusted=adjusted,
+        warnings=table.warnings(),
+    )
+
+
+def rank_diagram(records: Records, metric: str = "ap", protocol: str = "dyglib", reading: str = "plain") -> Figure:
+    """Average ranks of all models, a row for each setting and negatives; bars join models that do not differ.
+
+    A model takes part with its results here if they are complete, otherwise with its published row.
+    """
+    found = rankings(numbers(records), View(protocol=protocol, reading=reading, metric=metric))
+    if not found:
+        raise DsrdError(f"no three models with results on two common data sets under {protocol}, read {reading}")
+    names = sorted({name for each in found for name in each.names}, key=lambda name: _mean_rank(name, found))
+    with style.styled():
+        figure, (axes,) = style.new_figure(style.PAGE, 0.75 + 0.62 * len(found))
+        looks = style.looks(names)
+        for place, each in enumerate(found, start=1):
+            _draw_row(axes, place, each, looks)
+        axes.set_yticks(range(1, len(found) + 1), [_row_label(each) for each in found])
+        axes.set_ylim(len(found) + 0.75, 0.6)
+        axes.set_xlim(0.6, max(len(each.names) for each in found) + 0.4)
+        axes.xaxis.set_major_locator(_whole_numbers())
+        axes.xaxis.tick_top()
+        axes.tick_params(length=0)
+        for side in axes.spines.values():
+            side.set_visible(False)
+        axes.set_xlabel(f"average rank by {metric.upper()}")
+        axes.xaxis.set_label_position("top")
+        handles = [
+            axes.plot([], [], label=style.model_title(name), **{**looks[name], "linestyle": "none"})[0]
+            for name in names
+        ]
+        figure.legend(handles=handles, loc="outside right upper", handletextpad=0.2)
+    return figure
+
+
+def _row_label(ranking: Ranking) -> str:
+    few = "*" if len(ranking.datasets) < 6 else ""
+    return f"{ranking.label}\n{len(ranking.datasets)} data sets{few}, p = {ranking.test.chi2_p:.1g}"
+
+
+def _whole_numbers() -> Locator:
+    from matplotlib.ticker import MaxNLocator
+
+    return MaxNLocator(integer=True, nbins=14)
+
+
+def _mean_rank(name: str, found: list[Ranking]) -> float:
+    return float(np.mean([each.average[each.names.index(name)] for each in found if name in each.names]))
+
+
+def _draw_row(axes: Axes, place: int, ranking: Ranking, looks: dict[str, dict[str, Any]]) -> None:
+    for name, average in zip(ranking.names, ranking.average, strict=True):
+        axes.plot([average], [place], **{**looks[name], "linestyle": "none"}, clip_on=False, zorder=3)
+    step = 0.55 / max(len(ranking.groups), 3)
+    for level, group in enumerate(ranking.groups, start=1):
+        ends = [ranking.average[group[0]], ranking.average[group[-1]]]
+        y = place + 0.12 + step * level
+        axes.plot([ends[0], ends[0], ends[1], ends[1]], [y - 0.05, y, y, y - 0.05], color=style.INK, linewidth=0.9)
+
+
+def differences(found: Sequence[Number], view: View) -> tuple[str, dict[str, Interval]]:
+    """The best measured model, and its mean difference to each contender over the common data sets."""
+    rows, datasets, values = link_table(found, over_what_was_measured(found, view)).block
+    measured = [number for number, row in enumerate(rows) if row.origin not in (PUBLISHED,)]
+    if not measured or len(rows) < 2:
+        return "", {}
+    average = ranks(values).mean(0)
+    best = rows[min(measured, key=lambda number: average[number])]
+    return best.name, {
+        row.name: paired_bootstrap(_samples(best, datasets), _samples(row, datasets))
+        for row in rows
+        if row != best
+    }
+
+
+def _samples(row: Row, datasets: list[str]) -> list[Sample]:
+    return [_sample(row, row.cells[name]) for name in datasets]
+
+
+def _sample(row: Row, cell: Cell) -> Sample:
+    if row.origin == PUBLISHED:
+        return Sample({}, (cell.mean, cell.std or 0.0, RUNS))
+    return Sample({each.seed: each.value for each in cell.numbers})
+
+
+def paired_differences(
+    records: Records, metric: str = "ap", protocol: str = "dyglib", reading: str = "plain"
+) -> Figure:
+    """How far the best measured model is above each other one: means over data sets with 95 % intervals.
+
+    The intervals come from resampling data sets and, within each, seeds; published rows have five runs whose mean
+    and deviation are known.
+    """
+    found, view = numbers(records), View(protocol=protocol, reading=reading, metric=metric)
+    panels = []
+    for setting in SETTINGS:
+        for negatives in KINDS:
+            best, intervals = differences(found, replace(view, setting=setting, negatives=negatives))
+            if intervals:
+                panels.append((f"{style.model_title(best)} above, {negatives},\n{setting}", intervals))
+    if not panels:
+        raise DsrdError(f"no two models with results on common data sets under {protocol}, read {reading}")
+    with style.styled():
+        rows = -(-len(panels) // 3)
+        most = max(len(intervals) for _, intervals in panels)
+        figure, axes = style.new_figure(style.PAGE, rows * (0.75 + 0.15 * most), rows, 3)
+        for panel, (label, intervals) in zip(axes, panels, strict=False):
+            for place, (name, each) in enumerate(sorted(intervals.items(), key=lambda item: -item[1].mean)):
+                panel.plot([each.low, each.high], [place, place], color=style.COLORS[0], linewidth=1.2)
+                panel.plot([each.mean], [place], "o", color=style.COLORS[1], markersize=3)
+                panel.text(
+                    -0.02,
+                    place,
+                    style.model_title(name),
+                    ha="right",
+                    va="center",
+                    fontsize=6.5,
+                    transform=panel.get_yaxis_transform(),
+                )
+            panel.axvline(0, color=style.INK, linewidth=0.6)
+            panel.set_yticks([])
+            panel.set_ylim(len(intervals) - 0.5, -0.5)
+            panel.set_title(label, fontsize=7)
+            panel.set_xlabel(f"difference in {metric.upper()}, points")
+        for panel in axes[len(panels) :]:
+            panel.set_axis_off()
+    return figure

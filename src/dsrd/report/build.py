@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsrd.errors import DsrdError
-from dsrd.files import is_empty, replacing_folder
+from dsrd.files import is_empty, json_text, replacing_folder
 from dsrd.report import Source
 from dsrd.report import records as records_module
 from dsrd.report.figures import DRAWINGS, Drawing, style
@@ -144,8 +145,8 @@ def gathered(records: Source | Iterable[Source]) -> list[Record]:
     for number, each in enumerate(given, start=1):
         if isinstance(each, str | PathLike):
             continue
-        placed = {READ_FROM: f"record {number}", **each} if isinstance(each, dict) else each
-        records_module.check(placed)
+        placed = {READ_FROM: f"record {number}", **json.loads(json_text(each))} if isinstance(each, dict) else each
+        records_module.check(placed)  # as a file would give it: lists for tuples, null for NaN
         found.append(placed)
     if paths or not found:
         found += records_module.read(paths)

@@ -104,7 +104,7 @@ def rank_diagram(records: Records, metric: str = "ap", protocol: str = "dyglib",
         axes.set_xlabel(f"average rank by {metric.upper()}")
         axes.xaxis.set_label_position("top")
         handles = [
-            axes.plot([], [], label=style.model_title(name), **{**looks[name], "linestyle": "none"})[0]
+            axes.plot([], [], label=style.short_title(name), **{**looks[name], "linestyle": "none"})[0]
             for name in names
         ]
         figure.legend(handles=handles, loc="outside right upper", handletextpad=0.2)
@@ -175,7 +175,7 @@ def paired_differences(
         for negatives in KINDS:
             best, intervals = differences(found, replace(view, setting=setting, negatives=negatives))
             if intervals:
-                panels.append((f"{style.model_title(best)} above, {negatives},\n{setting}", intervals))
+                panels.append((f"{style.short_title(best)} above, {negatives},\n{setting}", intervals))
     if not panels:
         raise DsrdError(f"no two models with results on common data sets under {protocol}, read {reading}")
     with style.styled():
@@ -189,7 +189,7 @@ def paired_differences(
                 panel.text(
                     -0.02,
                     place,
-                    style.model_title(name),
+                    style.short_title(name),
                     ha="right",
                     va="center",
                     fontsize=6.5,

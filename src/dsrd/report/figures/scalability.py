@@ -77,7 +77,7 @@ def cost_against_rank(records: Records, metric: str = "ap") -> Figure:
         for panel, measure, label in zip(axes, MEASURES, AXES, strict=True):
             for number, name in enumerate(shared):
                 look = {**style.look(number), "linestyle": "none"}
-                panel.plot([found[name][measure]], [average[name]], label=style.model_title(name), **look)
+                panel.plot([found[name][measure]], [average[name]], label=style.short_title(name), **look)
             panel.set_xscale("log")
             panel.invert_yaxis()
             panel.set_xlabel(label)

@@ -24,6 +24,8 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p", "h", "d")
 DASHES = ("-", "--", "-.", ":")
 LONGEST = 24
 """Most letters of the name of a data set in a figure."""
+LONGEST_MODEL = 31
+"""Most letters of the name of a model in a figure."""
 FONTS = ["DejaVu Sans", "Arial", "Helvetica", "sans-serif"]
 SETTINGS: dict[str, Any] = {
     "font.family": "sans-serif",
@@ -137,3 +139,13 @@ def model_title(name: str) -> str:
     stem, dash, preset = base.partition("-")
     written = titles().get(stem, "DSRD" if stem == "dsrd" else stem) + dash + preset
     return f"{written}†" if rest == "published" else written + comma + rest
+
+
+def short_title(name: str) -> str:
+    """The same, cut to what a legend has room for.
+
+    >>> short_title("dsrd, dim=8, heads=2, layers=1, dropout=0.2")
+    'DSRD, dim=8, heads=2, layers=1…'
+    """
+    written = model_title(name)
+    return written if len(written) <= LONGEST_MODEL else written[: LONGEST_MODEL - 1] + "…"

@@ -81,7 +81,7 @@ def learning_curves(records: Records, protocol: str = "") -> Figure:
             panel.set_axis_off()
         axes[0].set_ylabel("validation AP, %")
         handles = [
-            axes[0].plot([], [], label=style.model_title(label), **look)[0] for label, look in looks.items()
+            axes[0].plot([], [], label=style.short_title(label), **look)[0] for label, look in looks.items()
         ]
         figure.legend(handles=handles, loc="outside lower center", ncols=5)
     return figure
@@ -119,7 +119,7 @@ def quality_against_time(records: Records, protocol: str = "", metric: str = "ap
             panel.set_axis_off()
         axes[0].set_ylabel(f"test {metric.upper()}, %")
         handles = [
-            axes[0].plot([], [], label=style.model_title(label), **{**look, "linestyle": "none"})[0]
+            axes[0].plot([], [], label=style.short_title(label), **{**look, "linestyle": "none"})[0]
             for label, look in looks.items()
         ]
         figure.legend(handles=handles, loc="outside lower center", ncols=5)

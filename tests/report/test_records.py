@@ -15,7 +15,7 @@ from dsrd.report.measured import cut_by_time
 from dsrd.report.records import READ_FROM, kind_of, read
 from support.errors import error_of
 
-KINDS = {"link", "node", "audit", "learned", "benchmark", "speed"}
+KINDS = {"link", "node", "audit", "calibration", "benchmark", "speed"}
 
 
 def test_every_committed_record_is_read(records: list[Any]):

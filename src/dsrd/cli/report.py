@@ -24,7 +24,7 @@ def report(
     ],
     json: options.Json = False,
 ) -> None:
-    """Write a report: tables, ranks with tests, learned decays, ablations, costs, curves.
+    """Write a report of records: tables, tests, figures.
 
     The page index.html opens offline and holds everything. Beside it are its figures (SVG, PDF, TikZ) and tables
     (CSV, LaTeX). What the records do not say is named on the page and printed. A folder that holds an older report

@@ -65,7 +65,7 @@ def sweep(
     json: options.Json = False,
     data_dir: options.DataDir = None,
 ) -> None:
-    """Run every experiment of a plan: models x data sets x protocols x seeds.
+    """Run all experiments of a plan, once.
 
     A run that is done is never repeated: the same command again continues a sweep that was stopped, tries failed
     runs once more, and adds what the plan has gained. A failed run does not stop the others. The records are in

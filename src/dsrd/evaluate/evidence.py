@@ -2,8 +2,9 @@
 
 A network always answers something, and ranks show the smallest differences: on a stream of uniformly random
 events its answers are an accident of its training events, and a column can be far from chance. So each factor is
-asked to pick the validation events out of uniformly random candidates. A factor that does no better than a blind
-choice, beyond the error of the sample, has nothing to say.
+asked to pick the validation events out of uniformly random candidates. A factor that says next to nothing, and is
+no better than a blind choice beyond the error of the sample, has nothing to say. One that says much and is wrong
+is another case: it may still rank well, and its log loss shows it (`calibration`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from dsrd.models import TemporalModel
 from dsrd.protocol import Protocol
 
 LEAST = 3.0  # standard errors above a blind choice
+QUIET = 0.25  # nats: deviation of the gains below which a factor says next to nothing
+FEWEST = 300  # validation events without which nothing can be told
 ASKED = 5_000  # validation events at most, evenly spaced
 OTHERS = 4  # random candidates beside each
 
@@ -35,7 +38,17 @@ def unsupported_factors(
     if not model.has_intensity:
         return []
     gains = validation_gains(model, task, protocol, config, seed)
-    return [name for name, gain in gains.items() if standard_errors(gain) < LEAST]
+    return [name for name, gain in gains.items() if is_unsupported(gain)]
+
+
+def is_unsupported(gain: NDArray[np.float64]) -> bool:
+    """Whether gains of this kind are those of a factor that knows nothing.  # [n]
+
+    >>> noise = np.random.default_rng(0).normal(0, 0.02, 5_000)
+    >>> is_unsupported(noise), is_unsupported(noise + 0.01), is_unsupported(50 * noise), is_unsupported(noise[:99])
+    (True, False, False, False)
+    """
+    return len(gain) >= FEWEST and bool(gain.std() < QUIET) and standard_errors(gain) < LEAST
 
 
 def standard_errors(gain: NDArray[np.float64]) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -11,6 +11,7 @@ from dsrd.data.read import load
 from dsrd.errors import DsrdError
 from dsrd.estimator.link_predictor import LinkPredictor
 from dsrd.experiments import load_plan
+from dsrd.models.dsrd.settings import Ablation
 from support.call_log import write_calls
 from support.sweeps import PLAN, STREAM
 
@@ -181,3 +182,11 @@ def test_the_small_plan_needs_no_data():
     assert not plan.missing
     assert len(plan.runs) == 2 * 3 * 2
     assert plan.space is not None
+
+
+def test_the_plan_of_dsrd_has_every_ablation():
+    plan = load_plan(PLANS / "dsrd.toml")
+    whole = [run for run in plan.runs if run.label == "dsrd"]
+    assert len(whole) == 6 * 2 * 3
+    ablated = {run.run.model_args["ablate"] for run in plan.runs if "ablate" in run.run.model_args}
+    assert ablated == set(get_args(Ablation)) - {"none"}

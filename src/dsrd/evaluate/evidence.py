@@ -69,6 +69,7 @@ def validation_gains(
 ) -> dict[str, NDArray[np.float64]]:
     """By factor, how many nats better than blind each event is picked out of a few candidates.  # [n] each"""
     asked, rng = evenly_spaced(task.split.val, ASKED), np.random.default_rng(seed)
+    asked_of = factors(model, task.split.train)
     scores: dict[str, list[Tensor]] = {}
     catch_up(model, task, protocol, config)
     model.eval()
@@ -76,7 +77,7 @@ def validation_gains(
     for rows, now in scored_batches(model, "evidence", val, val, past, protocol.lagging(), config.batch_size):
         places = slice(*np.searchsorted(asked.rows, [rows.start, rows.stop]).tolist())
         true = asked.events[places].query()
-        for factor in factors(model, task.split.train) if len(true) else ():
+        for factor in asked_of if len(true) else ():
             query = _with_others(factor, true, rng)
             score = factor.score(query.to(model.device), now).float().cpu().view(-1, len(true))
             scores.setdefault(factor.name, []).append(score)

@@ -272,6 +272,10 @@ def test_every_real_paper_is_one_question(real_data: Any):
     ("options", "message"),
     [
         ({"asks": "node"}, "unknown value of asks 'node'; did you mean 'nodes'?"),
+        (
+            {"asks": "ends", "visible": "target"},
+            "visible=target: is for labels of events, these are of ends; use before",
+        ),
         ({"visible": "sametime"}, "unknown value of visible 'sametime'; did you mean 'same-time'?"),
         ({"node_label": torch.full((31,), np.nan)}, "no event has a label"),
         ({"node_label": torch.ones(31)}, "every label is 1"),

@@ -69,6 +69,10 @@ class NodeTask:
         _require_known("visible", visible, Visible)
         subject = cast(Asks, asks or ("events" if node_label is None else "nodes"))
         usable = cast(Visible, visible or DEFAULT_VISIBLE[subject])
+        if usable == "target" and subject != "events":
+            raise DsrdError(
+                f"visible=target: is for labels of events, these are of {subject}; use before or same-time"
+            )
         rows = _rows(dataset)
         if subject == "events":
             node, row, label = _of_events(dataset)
@@ -76,8 +80,6 @@ class NodeTask:
             classes = _source_labels(dataset) if node_label is None else node_label
             node, row, label = (_of_nodes if subject == "nodes" else _of_ends)(dataset, classes.numpy())
         labelled = ~np.isnan(label)
-        if usable == "target" and subject != "events":
-            raise DsrdError(f"visible=target: only events have a target, and the questions are about {subject}")
         target, names = _classes(dataset.name, label[labelled])
         node, row = node[labelled], row[labelled]
         task = cls(dataset, rows, as_tensor(node), as_tensor(row), as_tensor(target), names, subject, usable)

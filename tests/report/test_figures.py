@@ -155,6 +155,20 @@ def test_calibration_and_surprise_are_drawn_from_their_records():
     np.testing.assert_allclose(axes.get_lines()[0].get_ydata(), 2 + 5 * np.arange(20))
 
 
+def test_surprise_over_time_is_drawn_from_calibration_of_models_that_know_both_factors():
+    quartiles = [[1.0, 2.0, 3.0], [2.0, 4.0, 5.0]]
+    both = {name: {"events": 40, "bits_over_time": quartiles} for name in ("partner", "activity")}
+    records = [
+        {"dataset": "uci", "model": "mine", "calibration": both},
+        {"dataset": "uci", "model": "other", "calibration": {"partner": both["partner"]}},
+    ]
+    axes = surprise_over_time(records).axes
+    assert [panel.get_title() for panel in axes] == ["partner", "activity"]
+    for panel in axes:
+        assert list(curves(panel)) == ["UCI"]
+        np.testing.assert_allclose(panel.get_lines()[0].get_ydata(), [2.0, 4.0])
+
+
 def test_matplotlib_is_loaded_for_reports_only():
     code = (
         "import sys, dsrd.cli.main, dsrd.report; print('matplotlib' in sys.modules, 'scipy.stats' in sys.modules)"

@@ -27,6 +27,7 @@ from dsrd.reporter import step
 from dsrd.synthetic.oracle import true_probability
 
 BINS = 10
+PARTS = 20  # of the sampled events in order of time, each with quartiles of the surprise
 SAMPLE = 200  # test events that are asked about; each costs one score per candidate
 NOT_LOG_RATIOS = "its scores rank targets but are not log ratios, so no probability follows from them"
 
@@ -87,6 +88,16 @@ def expected_calibration_error(curve: list[dict[str, Any]]) -> float:
     return float(np.average(distance, weights=[each["count"] for each in curve]))
 
 
+def bits_over_time(losses: Floats) -> list[list[float]]:
+    """Quartiles of the surprise in bits in equal parts of the events, first to last.  # [E] nats -> [parts, 3]
+
+    >>> bits_over_time(np.log([2.0, 2.0, 8.0, 8.0]))
+    [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0], [3.0, 3.0, 3.0], [3.0, 3.0, 3.0]]
+    """
+    parts = np.array_split(losses / np.log(2), min(PARTS, len(losses)))
+    return [np.quantile(part, [0.25, 0.5, 0.75]).round(3).tolist() for part in parts]
+
+
 def measure_factor(scores: Floats, true: Ints, true_law: Floats | None = None) -> dict[str, Any]:
     """Log loss in nats per event and calibration of one factor, from the scores of all its candidates.
 
@@ -123,7 +134,8 @@ def measure_factor(scores: Floats, true: Ints, true_law: Floats | None = None) -
         measured["excess"] = float((losses - true_losses).mean())
         measured["excess_se"] = float((losses - true_losses).std() / np.sqrt(events))
     counts = {"events": events, "candidates": candidates}
-    return counts | {name: float(f"{value:.5g}") for name, value in measured.items()} | {"curve": curve}
+    figures = {name: float(f"{value:.5g}") for name, value in measured.items()}
+    return {**counts, **figures, "curve": curve, "bits_over_time": bits_over_time(losses)}
 
 
 # --- Scores of all candidates ------------------------------------------------------------------------------------

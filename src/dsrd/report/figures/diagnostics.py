@@ -19,13 +19,15 @@ FACTORS = ("partner", "activity")
 
 
 def calibrations(records: Records) -> dict[str, Mapping[str, Any]]:
-    """Measured calibration by a name for the stream; records of learned decays hold some too."""
+    """Measured calibration by a name for model and stream; records of learned decays hold some too."""
     found = {}
+    models = {record["model"] for record in of_kind(records, "calibration")}
     for record in records:
         measured = record.get("calibration")
         if isinstance(measured, Mapping) and "skipped" not in measured:
             if kind_of(record) == "calibration":
-                found[style.title(record["dataset"])] = measured
+                model = f"{style.model_title(record['model'])}, " if len(models) > 1 else ""
+                found[f"{model}{style.title(record['dataset'])}"] = measured
             else:
                 taus = "/".join(f"{each:g}" for each in record.get("taus", []))
                 found[f"τ {taus}, seed {record.get('seed', 0)}"] = measured
@@ -77,22 +79,51 @@ def _calibration_errors(found: Mapping[str, Mapping[str, Any]]) -> Figure:
 
 
 def surprise_over_time(records: Records) -> Figure:
-    """Surprise of events in bits over time: the median and the middle half of twenty equal parts."""
-    tables = of_kind(records, "surprise")
-    if not tables:
-        raise DsrdError("no surprises of events; write those of a file of events as JSON")
+    """Surprise of events in bits over time: the median and the middle half of equal parts of the events.
+
+    Drawn from what was measured with calibration, a panel for each factor; and from tables of surprises, a panel
+    for each.
+    """
+    panels = _measured_surprise(records)
+    for number, table in enumerate(of_kind(records, "surprise"), start=1):
+        bits = np.array([each["surprise"] for each in table["events"]], dtype=float)
+        parts = np.array_split(bits, min(20, len(bits)))
+        title = f"table {number} of surprises"
+        panels[title] = {title: [np.nanquantile(part, [0.25, 0.5, 0.75]).tolist() for part in parts]}
+    if not panels:
+        raise DsrdError(
+            "no surprises of events; measure the calibration of a run, or the surprise of a file as JSON"
+        )
     with style.styled():
-        figure, axes = style.new_figure(style.PAGE, 2.1 * len(tables) + 0.2, len(tables), 1)
-        for panel, table in zip(axes, tables, strict=True):
-            bits = np.array([each["surprise"] for each in table["events"]], dtype=float)
-            parts = np.array_split(bits, min(20, len(bits)))
-            middle = np.cumsum([len(part) for part in parts]) - [len(part) / 2 for part in parts]
-            low, median, high = np.array([np.nanquantile(part, [0.25, 0.5, 0.75]) for part in parts]).T
-            panel.fill_between(middle, low, high, color=style.COLORS[0], alpha=0.2, linewidth=0)
-            panel.plot(middle, median, **style.line(0))
-            panel.set_xlabel("events, in order of time")
-            panel.set_ylabel("surprise, bits")
+        figure, axes = style.new_figure(style.PAGE, 2.2 * len(panels) + 0.2, len(panels), 1)
+        for panel, (title, streams) in zip(axes, panels.items(), strict=True):
+            for number, (name, quartiles) in enumerate(streams.items()):
+                low, median, high = np.array(quartiles).T
+                middle = (np.arange(len(median)) + 0.5) / len(median)
+                color = style.look(number)["color"]
+                panel.fill_between(middle, low, high, color=color, alpha=0.12, linewidth=0)
+                panel.plot(middle, median, label=name, **style.line(number))
+            panel.set(title=title, xlabel="share of the events, in order of time", ylabel="surprise, bits")
+            if len(streams) > 1:
+                panel.legend(ncols=3)
     return figure
+
+
+def _measured_surprise(records: Records) -> dict[str, dict[str, list[list[float]]]]:
+    """Quartiles over time by factor and stream; of models that know both factors, if there are any."""
+    panels: dict[str, dict[str, list[list[float]]]] = {}
+    records = of_kind(records, "calibration")
+    whole = [each for each in records if all(factor in each["calibration"] for factor in FACTORS)]
+    measured = calibrations(whole or records)
+    for factor in FACTORS:
+        streams = {
+            name: each[factor]["bits_over_time"]
+            for name, each in measured.items()
+            if each.get(factor, {}).get("bits_over_time")
+        }
+        if streams:
+            panels[factor] = streams
+    return panels
 
 
 SHARES = {

@@ -50,6 +50,7 @@ docs: setup
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/generate_reference.py
 	$(BIN)/python docs/pictures.py
+	$(BIN)/python docs/figures.py
 	$(BIN)/python -m zensical build --strict --clean
 
 clean:

@@ -30,7 +30,7 @@ from dsrd.data.sample import write_sample
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = {path.relative_to(ROOT).as_posix(): path for path in [*ROOT.glob("*.md"), *sorted(DOCS.rglob("*.md"))]}
-GENERATORS = ("generate.py", "generate_reference.py", "pictures.py")
+GENERATORS = ("generate.py", "generate_reference.py", "pictures.py", "figures.py")
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 QUICK = ("--set", "train.epochs=1", "--set", "model.dim=16")
 

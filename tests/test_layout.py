@@ -23,10 +23,12 @@ MODEL_NAMES = {*names()}
 every_file = pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 
 LAYERS = (
+    ("faults",),
     ("errors",),
     ("compiled",),
     ("hashing",),
     ("files",),
+    ("checksums",),
     ("machine",),
     ("reporter",),
     ("trackers",),

@@ -16,6 +16,7 @@ from typing import Any
 
 from filelock import FileLock, SoftFileLock, Timeout
 
+from dsrd import faults
 from dsrd.errors import DsrdError, MachineError
 
 PART = ".part"
@@ -31,10 +32,14 @@ def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path to write to; it replaces `path` if the block succeeds, and is removed if it fails."""
     temporary = _temporary(path)
     try:
+        faults.point(f"before writing {path.name}")
         yield temporary
+        faults.while_writing(temporary)
         _flush(temporary)
         os.chmod(temporary, 0o666 & ~_umask())
+        faults.point(f"before renaming {path.name}")
         os.replace(temporary, path)
+        faults.point(f"after renaming {path.name}")
     except Exception as error:
         if _is_full(error, path.parent):
             raise _full(path) from error

@@ -166,6 +166,7 @@ class NodeClassifier:
         with online.with_upcoming(arrival) as (link_model, past):
             model, observed = self._model, online.stream.num_events
             if state:
+                model.state.verify(state, self.fitted.extent.events)
                 model.state.restore(state)
                 observed = self.fitted.extent.events
             elif model is not link_model:

@@ -20,10 +20,11 @@ from dsrd.estimator.surprise import recent_surprises
 from dsrd.evaluate.calibration import SAMPLE, calibration
 from dsrd.evaluate.scoring import to_end_of_training
 from dsrd.evaluate.task import Task
-from dsrd.files import is_empty, replacing_folder, write_json
+from dsrd.files import is_empty, replacing_folder
 from dsrd.models import Snapshot, TemporalModel
+from dsrd.reporter import current
 from dsrd.train import checkpoint
-from dsrd.train.build import checkpoint_faults
+from dsrd.train.build import checkpoint_faults, verify_state
 from dsrd.train.record import Record, evaluation_record, identity
 from dsrd.train.run_folder import RunFolder, check_data
 from dsrd.train.stopping import TrainingProgress
@@ -88,8 +89,9 @@ class Fitted:
             return None
         if self.trained is None:
             assert self.folder is not None
-            groups, _ = checkpoint.load(RunFolder(self.folder).best, only=("state",))
-            self.trained = groups.get("state", {})
+            path = RunFolder(self.folder).best
+            groups, _ = checkpoint.load(path, only=("state",))
+            self.trained = verify_state(self.evaluated, groups.get("state", {}), path, self.extent.events)
         return self.trained
 
     def trained_until(self) -> float:
@@ -166,7 +168,7 @@ class Fitted:
         )
 
     def _save_all(self, folder: RunFolder, history: bool) -> None:
-        write_json(folder.settings, self.run.to_dict())
+        folder.write_config(self.run)
         if self.folder is not None and RunFolder(self.folder).best.exists():
             for name in FILES_OF_TRAINING:
                 if (self.folder / name).exists():
@@ -197,7 +199,7 @@ class Fitted:
         if history:
             folder.extend_history(self.online.stream.dataset())
         if self.record is not None:
-            write_json(folder.record, self.record)
+            folder.write_record(self.record)
         if history:
             num_events = {head: count for head, (_, count) in self.recent.items()}
             bits = {head: values for head, (values, _) in self.recent.items()}
@@ -241,7 +243,10 @@ def open_folder(folder: RunFolder, stream: Any = None, data_dir: str | Path | No
         final_note = checkpoint.note(folder.final)
         final = {key: final_note[key] for key in final_note if key in ("epochs", "events", "losses")}
         model = folder.load_model(run, final=True)
-    state, recent, num_observed = folder.read_now() if folder.has_history else (None, {}, 0)
+    events = len(dataset.events)
+    state, recent, num_observed = folder.now_of(model, events) if folder.has_history else (None, {}, 0)
+    if not folder.has_checksums:
+        current().note(f"{folder.path}: an earlier version wrote it without checksums; damage is not noticed")
     return Fitted(
         run=run,
         online=OnlineModel(model, dataset, state, num_observed),

@@ -25,7 +25,6 @@ from dsrd.estimator.surprise import percentiles, surprises
 from dsrd.estimator.tables import InputTable, Table, answer_name, input_table, with_answers
 from dsrd.evaluate.scoring import measured_heads
 from dsrd.evaluate.task import Task
-from dsrd.files import write_json
 from dsrd.models import DEFAULT, TemporalModel, configured, full_names
 from dsrd.reporter import Reporter, reporting
 from dsrd.train.build import build
@@ -189,7 +188,7 @@ class LinkPredictor:
         if run == fitted.run:
             fitted.record = record
             if fitted.folder is not None:
-                write_json(RunFolder(fitted.folder).record, record)
+                RunFolder(fitted.folder).write_record(record)
         else:
             record["trained"] = {"protocol": fitted.run.protocol, "config": fitted.run.digest}
         return Results(record)

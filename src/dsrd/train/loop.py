@@ -175,6 +175,9 @@ class MovingAverage:
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Continue from a saved `state`."""
+        for name, weight in self.weights.items():
+            if state[name].shape != weight.shape:
+                raise ValueError(f"average/{name} does not fit the weights")
         self.steps = int(state["steps"])
         # in the order of the model, by which `update` goes; a file has an order of its own
         self.weights = {name: state[name].clone() for name in self.weights}

@@ -15,6 +15,7 @@ from typing import Any
 
 from torch import Tensor
 
+from dsrd import checksums
 from dsrd.config import RunConfig
 from dsrd.data.arrow import held_extent, is_dataset, read_dataset, write_dataset
 from dsrd.data.dataset import Dataset
@@ -22,7 +23,7 @@ from dsrd.errors import DsrdError
 from dsrd.files import is_empty, leftovers, locked, write_json, write_text
 from dsrd.models import GraphSpec, Snapshot, TemporalModel
 from dsrd.train import checkpoint
-from dsrd.train.build import build_for, checkpoint_faults, load_weights, placed
+from dsrd.train.build import build_for, checkpoint_faults, load_weights, placed, verify_state
 from dsrd.train.stopping import TrainingProgress
 
 
@@ -87,11 +88,22 @@ class RunFolder:
         if self.settings.exists():
             if self.extended_by(run):
                 self.record.unlink(missing_ok=True)  # first: it is not the record of the new limits
-                write_json(self.settings, run.to_dict())
+                self.write_config(run)
         elif not is_empty(self.path):
             raise DsrdError(f"{self.path}: is not empty and not a run; choose another folder")
         else:
-            write_json(self.settings, run.to_dict())
+            self.write_config(run)
+
+    def write_config(self, run: RunConfig) -> None:
+        write_json(self.settings, checksums.signed(run.to_dict()))
+
+    def write_record(self, record: Mapping[str, Any]) -> None:
+        write_json(self.record, checksums.signed(record))
+
+    @property
+    def has_checksums(self) -> bool:
+        """Whether damage to the files of the run is noticed; earlier versions wrote no checksums."""
+        return checkpoint.has_checksums(self.best)
 
     def extended_by(self, run: RunConfig) -> bool:
         """Whether `run` is the run of this folder with higher limits; any other difference is an error."""
@@ -107,7 +119,11 @@ class RunFolder:
 
     def config(self) -> RunConfig:
         try:
-            return RunConfig.from_dict(json.loads(self.settings.read_text(encoding="utf-8")))
+            stored = json.loads(self.settings.read_text(encoding="utf-8"))
+            plain = {name: value for name, value in stored.items() if name != checksums.CHECKSUM}
+            run = RunConfig.from_dict(plain)
+            checksums.verified(stored)
+            return run
         except FileNotFoundError:
             raise DsrdError(
                 f"{self.path}: not a run folder (no config.json); give the folder of a trained or saved run"
@@ -131,9 +147,9 @@ class RunFolder:
         if not self.record.exists():
             return None
         try:
-            record = json.loads(self.record.read_text(encoding="utf-8"))
+            record = checksums.verified(json.loads(self.record.read_text(encoding="utf-8")))
             record["results"], record["timing"], record["digests"]["data"]
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DsrdError(f"{self.record}: damaged ({error}); remove it and run again") from error
         return dict(record)
 
@@ -198,8 +214,25 @@ class RunFolder:
             return None, {}, 0
         groups, note = checkpoint.load(self.now)
         with checkpoint_faults(self.now):
-            recent = {head: (bits, note["recent_after"][head]) for head, bits in groups.get("recent", {}).items()}
+            recent = {
+                head: (bits, int(note["recent_after"][head])) for head, bits in groups.get("recent", {}).items()
+            }
+            if any(bits.dim() != 1 or not bits.is_floating_point() for bits, _ in recent.values()):
+                raise ValueError("'recent' does not hold a number for each event")
             return groups.get("state", {}), recent, int(note["events"])
+
+    def now_of(
+        self, model: TemporalModel, num_events: int
+    ) -> tuple[Snapshot | None, dict[str, tuple[Tensor, int]], int]:
+        """`read_now` for this model after at most so many events; refuses a state that is not one of them."""
+        state, recent, observed = self.read_now()
+        if not 0 <= observed <= num_events:
+            raise DsrdError(
+                f"{self.now}: holds {observed} events of {num_events}; remove it, and it is built again"
+            )
+        if state is not None:
+            verify_state(model, state, self.now, num_events)
+        return state, recent, observed
 
 
 LIMITS = ("epochs", "patience", "minutes", "final")  # settings of train that may be raised to train longer

@@ -19,7 +19,7 @@ from dsrd.models import Snapshot, TemporalModel
 from dsrd.negatives.sampling import candidates
 from dsrd.reporter import current, stage
 from dsrd.train import checkpoint
-from dsrd.train.build import build, load_weights, placed
+from dsrd.train.build import build, load_weights, placed, verify_state
 from dsrd.train.loop import Learner
 from dsrd.train.run_folder import RunFolder, check_note
 from dsrd.train.stopping import TrainingProgress
@@ -125,7 +125,10 @@ class Trainer:
         assert self.folder is not None
         groups, note = checkpoint.load(self.folder.best)
         check_note(self.folder.best, note, self.run.model, self.task.dataset)
-        return groups.get("weights", {}), groups.get("state", {})
+        events = len(self.task.dataset.events)
+        return groups.get("weights", {}), verify_state(
+            self.model, groups.get("state", {}), self.folder.best, events
+        )
 
     def _set_aside_unsupported(self) -> None:
         """Let factors of the intensity that validation does not support answer uniformly, also in the folder."""

@@ -138,11 +138,11 @@ class NAT(TemporalModel):
             return torch.zeros(*shape, dtype=torch.float64)
 
         self.state.declare("own", lambda rows: torch.zeros(rows, dim), per_node=True)
-        self.state.declare("partner", lambda rows: ints(rows), per_node=True)
-        self.state.declare("event", lambda rows: ints(rows), per_node=True)
+        self.state.declare("partner", lambda rows: ints(rows), per_node=True, holds="nodes")
+        self.state.declare("event", lambda rows: ints(rows), per_node=True, holds="events")
         self.state.declare("time", lambda rows: times(rows), per_node=True)
-        self.state.declare("slot_key", lambda rows: ints(rows, slots), per_node=True)
-        self.state.declare("slot_event", lambda rows: ints(rows, slots), per_node=True)
+        self.state.declare("slot_key", lambda rows: ints(rows, slots), per_node=True, holds="nodes")
+        self.state.declare("slot_event", lambda rows: ints(rows, slots), per_node=True, holds="events")
         self.state.declare("slot_time", lambda rows: times(rows, slots), per_node=True)
         self.state.declare("slot_value", lambda rows: torch.zeros(rows, slots, width), per_node=True)
 

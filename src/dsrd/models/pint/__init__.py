@@ -35,6 +35,7 @@ Fidelity
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -167,9 +168,10 @@ class PINT(PairEncoder):
             declare = partial(self.state.declare, compiled=True)
             for name in WALK_FIELDS[:3]:
                 declare(name, lambda rows: torch.zeros(rows, dtype=torch.int64), per_node=True)
-            declare("walk_node", lambda _: torch.zeros(64, dtype=torch.int32))
-            declare("walk_count", lambda _: torch.zeros(64, config.hops))
+            declare("walk_node", lambda _: torch.zeros(64, dtype=torch.int32), table="pool")
+            declare("walk_count", lambda _: torch.zeros(64, config.hops), table="pool")
             declare("walk_used", lambda _: torch.zeros(1, dtype=torch.int64))
+            self.state.require(lambda fields: walk_counts.fault(_walk_table(fields)))
 
     def calibrate(self, train: Events) -> None:
         """Measure how many seconds a unit of time is, if snapshots are `step` seconds apart."""
@@ -230,7 +232,7 @@ class PINT(PairEncoder):
         return count / (count.sum(dim=1, keepdim=True) + 1e-4)
 
     def _walk_table(self) -> WalkTable:
-        return WalkTable(*(self.state[name].numpy() for name in WALK_FIELDS))
+        return _walk_table({name: self.state[name] for name in WALK_FIELDS})
 
     def observe(self, events: Events, past: Past) -> None:
         if not len(events):
@@ -241,3 +243,7 @@ class PINT(PairEncoder):
             table: tuple[NDArray[Any], ...] = walk_counts.observe(self._walk_table(), src, dst)
             for name, array in zip(WALK_FIELDS, table, strict=True):
                 self.state[name] = as_tensor(array)
+
+
+def _walk_table(fields: Mapping[str, Tensor]) -> WalkTable:
+    return WalkTable(*(fields[name].numpy() for name in WALK_FIELDS))

@@ -56,6 +56,11 @@ class GrowingStream:
         self.last_time = float(dataset.events.time[-1]) if self.num_events else -np.inf
 
     @property
+    def has_arrivals(self) -> bool:
+        """Whether `dataset` has events to join."""
+        return bool(self._arrivals)
+
+    @property
     def columns(self) -> DataConfig:
         return self._dataset.columns
 

@@ -21,7 +21,7 @@ from dsrd.evaluate.calibration import SAMPLE, calibration
 from dsrd.evaluate.scoring import to_end_of_training
 from dsrd.evaluate.task import Task
 from dsrd.files import is_empty, replacing_folder
-from dsrd.models import Snapshot, TemporalModel
+from dsrd.models import Snapshot, TemporalModel, configured
 from dsrd.reporter import current
 from dsrd.train import checkpoint
 from dsrd.train.build import checkpoint_faults, verify_state
@@ -315,3 +315,25 @@ def training_data(folder: RunFolder, dataset: Dataset, note_to_user: Callable[[s
 
 def _borders(dataset: Dataset) -> tuple[int, int] | None:
     return None if dataset.own_split is None else dataset.own_split.borders
+
+
+def clock_notes(model: TemporalModel, run: RunConfig, dataset: Dataset) -> list[str]:
+    """A warning if the stream's unit of time is not the one the model was designed for."""
+    unit = dataset.clock_unit
+    if unit is None or model.any_clock:
+        return []
+    return [f"times look like {unit} since 1970: {run.model} was made for seconds, and depends on the unit"]
+
+
+def params_of(run: RunConfig) -> dict[str, Any]:
+    """The arguments of the constructor for this run."""
+    defaults = configured(RunConfig(dataset="", model=run.model, preset=run.preset), {})
+    changed = {
+        f"{part}__{name}": value
+        for part in ("train", "evaluate")
+        for name, value in vars(getattr(run, part)).items()
+        if value != getattr(getattr(defaults, part), name)
+    }
+    model_settings = {f"model__{name}": value for name, value in run.model_args.items()}
+    named = {"model": run.model, "preset": run.preset, "protocol": run.protocol, "seed": run.seed}
+    return {**named, **changed, **model_settings}

@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dsrd.data import column_arrays
-from dsrd.data.growing import GrowingStream
+from dsrd.data.growing import Arrival, GrowingStream
 from dsrd.data.parse import Origin
 from dsrd.errors import DsrdError
 from dsrd.estimator.tables import InputTable
@@ -106,3 +106,12 @@ def as_names(nodes: Any) -> list[str]:
     if not isinstance(nodes, Iterable):
         raise DsrdError(f"{nodes!r} is no node; give a name or a list of names")
     return [str(node) for node in nodes]
+
+
+def upcoming(events: InputTable, stream: GrowingStream) -> Arrival:
+    """The events of a table, all of which must follow the stream."""
+    arrival = stream.arrival(events.table, events.origin)
+    if arrival.skipped:
+        skipped = f"the first {arrival.skipped:,} events are known already"
+        raise events.origin.error(f"{skipped}; give those that follow")
+    return arrival

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dsrd import faults
 from dsrd.config import RunConfig, TrainConfig
 from dsrd.errors import DsrdError
 from dsrd.events import Events
@@ -52,6 +53,7 @@ def train_epoch(
         now = past.during(events[flush])
         batches = list(events[flush].batches(batch_size))
         for number, batch in enumerate(batches, start=1):
+            faults.point("training")
             if optimizer is not None:
                 optimizer.zero_grad()
                 loss = model.loss(batch, negatives, now.redrawn(len(losses)))
@@ -60,6 +62,7 @@ def train_epoch(
             if number == len(batches):
                 # with the weights that scored it: as published, the optimiser step comes after
                 model.observe(events[flush].to(model.device), past)
+            faults.point("training, before the step")
             if optimizer is not None:
                 optimizer.step()
                 after_step()

@@ -35,6 +35,7 @@ class DataConfig:
     label: str | None = None  # column with labels
     time_format: str | None = None  # format of dates written as text, as for strptime: %d/%m/%Y
     bipartite: bool | None = None  # sources and targets are separate nodes; none: what the file or catalogue says
+    keep_spaces: bool = False  # spaces around a name belong to it; otherwise they are removed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,6 +172,7 @@ def model_label(model: str, preset: str) -> str:
 
 ADDED_LATER = (
     ("data", "time_format"),
+    ("data", "keep_spaces"),
     ("train", "decay_lr"),
     ("evaluate", "reading"),
     ("evaluate", "questions"),

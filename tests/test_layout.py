@@ -25,9 +25,10 @@ every_file = pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.re
 LAYERS = (
     ("faults",),
     ("errors",),
-    ("compiled",),
+    ("compiled", "compiled_cache"),
     ("hashing",),
     ("files",),
+    ("decoding",),
     ("checksums",),
     ("machine",),
     ("reporter",),

@@ -102,8 +102,8 @@ class Cache(caching.FunctionCache):  # type: ignore[misc]
     def __init__(self, py_func: Any) -> None:
         super().__init__(py_func)
         impl = self._impl
-        # With the version: an installer that replaces the sources leaves old code beside them, and the stamp of one
-        # file says nothing about the functions that were copied into it.
+        # With the version: an installer that replaces the sources leaves old code beside them, and the stamp of
+        # one file says nothing about the functions that were copied into it.
         stamp = (__version__, impl.locator.get_source_stamp())
         self._cache_file = Files(self._cache_path, impl.filename_base, stamp)
 
@@ -159,8 +159,8 @@ def _note_once(place: str) -> None:
         _noted = True
         where = str(Path(place).parent) if os.sep in place else place
         warnings.warn(
-            f"compiled code is kept in {where}, because neither the installation nor a home folder can be written; "
-            "set NUMBA_CACHE_DIR to a folder that stays, and the next start is quick",
+            f"compiled code is kept in {where}, because neither the installation nor a home folder can be "
+            "written; set NUMBA_CACHE_DIR to a folder that stays, and the next start is quick",
             DsrdWarning,
             stacklevel=2,
         )

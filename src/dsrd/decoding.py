@@ -1,4 +1,4 @@
-"""Reading what others wrote: any fault of a decoder becomes one error that names the file, the place and the remedy.
+"""Reading what others wrote: any fault of a decoder becomes one error that names the file, place and remedy.
 
 Decoders (zlib, zipfile, Arrow, numpy, json) raise dozens of types for damaged input. All readers call them inside
 `decoding`; nothing else belongs into its block.

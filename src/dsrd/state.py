@@ -197,6 +197,10 @@ class State(nn.Module):
             self._grow(self._num_nodes if needed <= self._num_nodes < 2 * doubled else doubled)
         return node
 
+    def bytes_per_node(self) -> int:
+        """Bytes of a node's rows in all per-node fields."""
+        return sum(self[name][:1].nbytes for name in self._per_node)
+
     def nbytes(self) -> int:
         """Memory of all fields, in bytes."""
         return sum(self[name].numel() * self[name].element_size() for name in self._init)

@@ -7,6 +7,7 @@ of candidates, `candidates.safetensors` has them. `events.arrow`, written last, 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -42,13 +43,14 @@ def write_dataset(dataset: Dataset, folder: Path, compressed: bool = False) -> N
     if own is not None and own.candidates is not None:
         candidates = save(dict(own.candidates))
         written[CANDIDATES] = checksums.of_bytes(candidates)
-        with replacing(folder / CANDIDATES) as temporary:
+        with replacing(folder / CANDIDATES, dataset.mode) as temporary:
             temporary.write_bytes(candidates)
     nodes, events = _node_columns(dataset), _event_columns(dataset)
     for file, columns in ((NODES, nodes), (EVENTS, events)):
         written |= {f"{file}/{name}": checksums.of_column(column) for name, column in columns.items()}
-    _write(folder / NODES, nodes, {}, compressed)
-    _write(folder / EVENTS, events, {**_metadata(dataset), CHECKSUMS: written}, compressed)
+    metadata = {**_metadata(dataset), CHECKSUMS: written}
+    for file, columns, text in ((NODES, nodes, {}), (EVENTS, events, metadata)):
+        _write(folder / file, columns, text, compressed, dataset.mode)
 
 
 def is_dataset(folder: Path) -> bool:
@@ -94,6 +96,7 @@ def read_dataset(folder: Path, mapped: bool) -> Dataset:
         dates=metadata["dates"],
         catalogued=metadata["catalogued"],
         law=None if metadata["law"] is None else law_from(metadata["law"]),
+        mode=(folder / EVENTS).stat().st_mode & 0o666,
         own_split=_own_split(metadata, folder),  # earlier versions knew none
     )
 
@@ -189,12 +192,14 @@ def _lists(name: str, x: Tensor) -> dict[str, pa.Array]:
     return {name: pa.FixedSizeListArray.from_arrays(flat, x.shape[1])}
 
 
-def _write(path: Path, columns: dict[str, pa.Array], metadata: dict[str, Any], compressed: bool) -> None:
+def _write(
+    path: Path, columns: dict[str, pa.Array], metadata: Mapping[str, Any], compressed: bool, mode: int
+) -> None:
     batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
     text = json.dumps(metadata)
     schema = batch.schema.with_metadata({"dsrd": text, METADATA_CHECKSUM: checksums.of_bytes(text.encode())})
     options = pa.ipc.IpcWriteOptions(compression="zstd" if compressed else None)
-    with replacing(path) as temporary, pa.ipc.new_file(str(temporary), schema, options=options) as writer:
+    with replacing(path, mode) as temporary, pa.ipc.new_file(str(temporary), schema, options=options) as writer:
         writer.write_batch(batch.replace_schema_metadata(schema.metadata))
 
 

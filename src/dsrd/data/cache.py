@@ -22,6 +22,7 @@ import pyarrow as pa
 from dsrd.data.arrow import DAMAGED, read_dataset, write_dataset
 from dsrd.data.dataset import Dataset
 from dsrd.errors import DsrdError
+from dsrd.files import umask
 
 VERSION = 4
 """Increased when the layout or a reader changes, so that old folders are ignored."""
@@ -40,11 +41,12 @@ def cached(files: Sequence[Path], options: str, read: Callable[[], Dataset]) -> 
     folder, notes = cache_dir() / _key(files, options), tuple[str, ...]()
     if folder.exists():
         try:
+            _restrict(folder, mode_of(files))
             return read_dataset(folder, mapped=True)
         except DAMAGED as error:
             shutil.rmtree(folder, ignore_errors=True)
             notes = (f"its cached copy was damaged ({error}) and has been made again",)
-    dataset = read()
+    dataset = replace(read(), mode=mode_of(files))
     try:
         _save(dataset, folder)
     except (pa.ArrowException, OSError, DsrdError) as error:
@@ -56,13 +58,29 @@ def cached(files: Sequence[Path], options: str, read: Callable[[], Dataset]) -> 
     return replace(dataset, notes=(*dataset.notes, *notes)) if notes else dataset
 
 
+def mode_of(files: Sequence[Path]) -> int:
+    """Who may read and write all of these files; their owner always may."""
+    mode = 0o666
+    for file in files:
+        mode &= file.stat().st_mode | 0o600
+    return mode
+
+
+def _restrict(folder: Path, mode: int) -> None:
+    """Take permissions from a cached copy that its files have lost since."""
+    for file in folder.iterdir():
+        had = file.stat().st_mode & 0o666
+        if had & ~mode:
+            file.chmod(had & mode)
+
+
 def _save(dataset: Dataset, folder: Path) -> None:
     """Write under a temporary name and rename, so that a folder is complete or absent."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=".writing-", dir=folder.parent))
     try:
         write_dataset(dataset, temporary)
-        temporary.chmod(0o755)
+        temporary.chmod(0o777 & ~umask())
         if not folder.exists():  # another process may have written the same copy meanwhile
             temporary.rename(folder)
     except OSError:

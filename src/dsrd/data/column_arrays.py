@@ -100,8 +100,8 @@ def dated_times(
     if len(seconds) and seconds.max() > LATEST:
         bad = int(seconds.argmax())
         raise origin.error(
-            f"{role} {_shown(column[bad])} is too large: events {seconds[bad] * 2**-52:.2g} apart would have the same "
-            "time; repair the entry, or count from the first event",
+            f"{role} {_shown(column[bad])} is too large: events {seconds[bad] * 2**-52:.2g} apart would have the "
+            "same time; repair the entry, or count from the first event",
             bad,
         )
     return seconds, dates
@@ -296,8 +296,8 @@ def _microseconds_of(column: pa.ChunkedArray, role: str, origin: Origin) -> NDAr
     if len(count) and (count.max() > most or count.min() < -most):
         bad = int(((count > most) | (count < -most)).argmax())
         raise origin.error(
-            f"{role} {_shown(column[bad])} lies outside the years 1 to 9999; repair the entry, or correct the unit "
-            "of the column",
+            f"{role} {_shown(column[bad])} lies outside the years 1 to 9999; repair the entry, or correct the "
+            "unit of the column",
             bad,
         )
     return count * factor

@@ -167,6 +167,7 @@ class Dataset:
     dates: bool = False  # times were dates in the file, and are seconds since 1970 (UTC) here
     catalogued: bool = False  # a copy of a data set of the catalogue
     law: Any = None  # the SynthConfig or MemoryConfig it was drawn from, if it is synthetic
+    mode: int = 0o666  # permissions of the files it was read from; copies of it get no others
     own_split: OwnSplit | None = None  # a split that came with the data; None: the published one
 
     @property
@@ -324,7 +325,7 @@ class Dataset:
 
 
 def refuse_gaps(name: str, events: Events) -> None:
-    """Refuse ids far above the number of events: every table by node id has a row for each id up to the largest."""
+    """Refuse ids far above the number of events: a table by node id has a row for each id up to the largest."""
     most = max(MOST_UNUSED, MOST_IDS_PER_EVENT * len(events))
     if events.num_nodes > most:
         raise DsrdError(

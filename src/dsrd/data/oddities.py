@@ -1,4 +1,4 @@
-"""Notes about what is odd in a stream but no error: equal rows, names that differ in little, times far from the rest."""
+"""Notes about what is odd in a stream but no error: equal rows, names that differ in little, times far away."""
 
 from __future__ import annotations
 

@@ -49,9 +49,9 @@ def load(
 
     `source`, `target` and `time` name the columns; `features` names numeric columns, also by pattern (`f_*`).
     `time_format` is the format of dates, as for strptime. `bipartite` says that sources and targets are separate
-    nodes, even if they share a name. Spaces around names are removed unless `keep_spaces`. `format` is `csv`, `parquet`, `dyglib` (a folder with `ml_NAME.csv`,
-    `ml_NAME.npy`, `ml_NAME_node.npy`) or `dyglib-raw` (`NAME.csv` as the benchmarks publish it). Parsed files are
-    cached unless `cache` is false.
+    nodes, even if they share a name. Spaces around names are removed unless `keep_spaces`. `format` is `csv`,
+    `parquet`, `dyglib` (a folder with `ml_NAME.csv`, `ml_NAME.npy`, `ml_NAME_node.npy`) or `dyglib-raw`
+    (`NAME.csv` as the benchmarks publish it). Parsed files are cached unless `cache` is false.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:

@@ -27,6 +27,7 @@ from dsrd.train import checkpoint
 from dsrd.train.build import checkpoint_faults, verify_state
 from dsrd.train.record import Record, evaluation_record, identity
 from dsrd.train.run_folder import RunFolder, check_data
+from dsrd.train.sizes import refuse_negatives
 from dsrd.train.stopping import TrainingProgress
 from dsrd.train.trainer import EpochCallback, Trainer, model_note, train_on_all_events
 
@@ -102,6 +103,7 @@ class Fitted:
 
     def evaluate(self, run: RunConfig) -> Record:
         """The record of the model that validation chose; one trained on all events has no test events left."""
+        refuse_negatives(run, self.task)
         with self.online.state_preserved():
             trained = self.state_after_training()
             record = evaluation_record(run, self.task, self.evaluated, trained, self.progress)

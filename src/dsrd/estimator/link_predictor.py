@@ -34,8 +34,8 @@ from dsrd.evaluate.scoring import measured_heads
 from dsrd.evaluate.task import Task
 from dsrd.models import DEFAULT, TemporalModel, configured, full_names
 from dsrd.reporter import Reporter, reporting
-from dsrd.train.build import build
 from dsrd.train.run_folder import RunFolder
+from dsrd.train.sizes import fitting_model
 
 Shown = bool | Reporter
 """Whether to show progress, or the reporter that shows it."""
@@ -154,7 +154,7 @@ class LinkPredictor:
             report.note(*dataset.notes)
             task = Task.of(dataset)
             # built here once, and not kept, so that bad settings fail before a folder is written
-            untrained = build(run, dataset, task.split.train)
+            untrained = fitting_model(run, task)
             measured_heads(untrained, run.evaluate)
             report.note(*clock_notes(untrained, run, dataset))
             if folder is None:

@@ -108,11 +108,14 @@ class Learner:
             self.average.update,
         )
         if not math.isfinite(loss):
-            raise DsrdError(
-                f"epoch {number + 1}: training diverged, the loss is {loss}; "
-                f"lower train.lr, which is {self.run.train.lr}"
-            )
+            raise self.diverged(number, f"the loss is {loss}")
         return loss
+
+    def diverged(self, number: int, sign: str) -> DsrdError:
+        """The error for weights that are not finite any more, after the epoch `number` from 0."""
+        return DsrdError(
+            f"epoch {number + 1}: training diverged, {sign}; lower train.lr, which is {self.run.train.lr}"
+        )
 
     def tensors(self) -> Groups:
         """Everything needed to continue training."""

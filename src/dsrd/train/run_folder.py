@@ -19,6 +19,7 @@ from dsrd import checksums
 from dsrd.config import RunConfig
 from dsrd.data.arrow import held_extent, is_dataset, read_dataset, write_dataset
 from dsrd.data.dataset import Dataset
+from dsrd.decoding import first_line
 from dsrd.errors import DsrdError
 from dsrd.files import is_empty, leftovers, locked, write_json, write_text
 from dsrd.models import GraphSpec, Snapshot, TemporalModel
@@ -85,7 +86,11 @@ class RunFolder:
             yield
 
     def _claim(self, run: RunConfig) -> None:
-        if self.settings.exists():
+        if self.settings.exists() and self._is_untrained:
+            for name in ("events.arrow", "nodes.arrow", "candidates.safetensors", "log.jsonl"):
+                (self.path / name).unlink(missing_ok=True)  # of a run that ended before its first epoch did
+            self.write_config(run)
+        elif self.settings.exists():
             if self.extended_by(run):
                 self.record.unlink(missing_ok=True)  # first: it is not the record of the new limits
                 self.write_config(run)
@@ -93,6 +98,11 @@ class RunFolder:
             raise DsrdError(f"{self.path}: is not empty and not a run; choose another folder")
         else:
             self.write_config(run)
+
+    @property
+    def _is_untrained(self) -> bool:
+        """Whether nothing would be lost if another run took the folder."""
+        return not any(file.exists() for file in (self.best, self.last, self.final, self.record))
 
     def write_config(self, run: RunConfig) -> None:
         write_json(self.settings, checksums.signed(run.to_dict()))
@@ -106,16 +116,21 @@ class RunFolder:
         return checkpoint.has_checksums(self.best)
 
     def extended_by(self, run: RunConfig) -> bool:
-        """Whether `run` is the run of this folder with higher limits; any other difference is an error."""
+        """Whether `run` is the run of this folder with higher limits, or measured on negatives in another order.
+
+        Any other difference is an error.
+        """
         stored = replace(self.config(), dataset=run.dataset)  # the data are compared by content, not by name
         longer = {name: getattr(run.train, name) for name in LIMITS if _is_raised(name, run, stored)}
-        extended = replace(stored, train=replace(stored.train, **longer))
+        # training asks for random negatives only, which are the same in every order
+        measured = replace(stored.evaluate, order=run.evaluate.order)
+        extended = replace(stored, train=replace(stored.train, **longer), evaluate=measured)
         difference = _difference(extended.to_dict(), run.to_dict())
         if difference:
             raise DsrdError(
                 f"{self.path}: holds a run with another {difference}; choose another folder or remove it"
             )
-        return bool(longer)
+        return bool(longer) or measured != stored.evaluate
 
     def config(self) -> RunConfig:
         try:
@@ -148,9 +163,12 @@ class RunFolder:
             return None
         try:
             record = checksums.verified(json.loads(self.record.read_text(encoding="utf-8")))
-            record["results"], record["timing"], record["digests"]["data"]
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DsrdError(f"{self.record}: damaged ({error}); remove it and run again") from error
+            for part in PARTS_OF_RECORD:
+                if not isinstance(record[part], dict):
+                    raise TypeError(f"{part} is {record[part]}")
+            record["digests"]["data"], record["dataset"]
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise DsrdError(f"{self.record}: damaged ({first_line(error)}); remove it and run again") from error
         return dict(record)
 
     def trained_on(self) -> str:
@@ -235,6 +253,7 @@ class RunFolder:
         return state, recent, observed
 
 
+PARTS_OF_RECORD = ("results", "timing", "digests", "config")
 LIMITS = ("epochs", "patience", "minutes", "final")  # settings of train that may be raised to train longer
 
 

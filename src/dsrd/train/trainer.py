@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -80,6 +81,8 @@ class Trainer:
         trained = None if model.state_from_events else model.state.snapshot()
         with self.learner.average.in_place():
             metrics = self._validate()
+            if not all(map(math.isfinite, metrics.values())):
+                raise self.learner.diverged(progress.epoch, "the validation score is nan")
             learned = model.learned()  # of the weights that were validated
             model.state.reset()  # the state of many nodes is large: free it before the other one is written
             if progress.finish_epoch(**metrics, keep=self.run.train.keep):

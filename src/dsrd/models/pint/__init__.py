@@ -52,11 +52,12 @@ from dsrd.models.card import ModelCard
 from dsrd.models.pint import walk_counts
 from dsrd.models.pint.faded_sum import NeighborTerms, faded_sum
 from dsrd.models.pint.walk_counts import WalkTable
+from dsrd.nn.attention import links_of_layers
 from dsrd.nn.distinct import distinct
 from dsrd.nn.linear import BlockLinear
 from dsrd.nn.memory import GRU, LastMessage, MessageMemory
 from dsrd.nn.time import CosineTime
-from dsrd.ranges import Positive
+from dsrd.ranges import Layers, LinksOrNone, Steps, Width, WidthOrNone
 
 WALK_FIELDS = ("walk_start", "walk_length", "walk_room", "walk_node", "walk_count", "walk_used")
 """The fields of the state that make up a `WalkTable`, in its order."""
@@ -64,13 +65,13 @@ WALK_FIELDS = ("walk_start", "walk_length", "walk_room", "walk_node", "walk_coun
 
 @dataclass(frozen=True, kw_only=True)
 class PINTConfig:
-    neighbors: int = 20  # most recent interactions read per node and layer
-    layers: Positive = 2  # sums over neighbours: neighbours, their neighbours, ..
-    hops: int = 3  # longest walk that is counted
+    neighbors: LinksOrNone = 20  # most recent interactions read per node and layer
+    layers: Layers = 2  # sums over neighbours: neighbours, their neighbours, ..
+    hops: Steps = 3  # longest walk that is counted
     beta: float = 1e-5  # how fast a neighbour fades, per second
     step: float = 0.0  # seconds between snapshots, if times are to be scaled; see Fidelity
-    dim: Positive = 172  # width of memory and embeddings; features are padded to it
-    time_dim: int = 100  # cosines in mail
+    dim: Width = 172  # width of memory and embeddings; features are padded to it
+    time_dim: WidthOrNone = 100  # cosines in mail
     positions: Literal["walks", "published"] = "walks"  # see Fidelity
     last_message: LastMessage = "time"  # see Fidelity
 
@@ -172,6 +173,10 @@ class PINT(PairEncoder):
             declare("walk_count", lambda _: torch.zeros(64, config.hops), table="pool")
             declare("walk_used", lambda _: torch.zeros(1, dtype=torch.int64))
             self.state.require(lambda fields: walk_counts.fault(_walk_table(fields)))
+
+    @property
+    def links_read(self) -> int:
+        return links_of_layers(self.config.neighbors, self.config.layers)
 
     def calibrate(self, train: Events) -> None:
         """Measure how many seconds a unit of time is, if snapshots are `step` seconds apart."""

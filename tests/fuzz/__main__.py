@@ -89,9 +89,11 @@ def main() -> int:
     began = time.monotonic()
     found = run(targets, 60 * options.minutes, options.cases, options.seed)
     failures = [failure for each in found.values() for failure in each.failures]
-    shown = sorted({f"{each['target']}: {each['outcome']}: {each['detail']}" for each in failures})
-    for line in shown:
-        print(line)
+    shown = {
+        (each["target"], each["outcome"], each["detail"]): json.dumps(each["case"])[:600] for each in failures
+    }
+    for kind, case in shown.items():
+        print(*kind, case, sep=" | ")
     if options.keep and failures:
         keep(failures)
     figures = record(found, options.seed, (time.monotonic() - began) / 60)

@@ -73,16 +73,16 @@ class RunFolder:
         if self.path.is_file():
             raise DsrdError(f"{self.path}: is a file; choose another folder")
         with self.locked():
-            for file in leftovers(self.path):
-                file.unlink(missing_ok=True)
             self._claim(run)
             yield
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the folder against other processes inside the block."""
+        """Lock the folder against other processes inside the block; what a killed one was writing is removed."""
         busy = f"{self.path}: another process is at work in this folder; wait for it or choose another folder"
         with locked(self.path, busy):
+            for file in leftovers(self.path):
+                file.unlink(missing_ok=True)
             yield
 
     def _claim(self, run: RunConfig) -> None:
@@ -158,7 +158,7 @@ class RunFolder:
         write_text(self.path / "log.jsonl", "".join(json.dumps(line) + "\n" for line in history))
 
     def stored_record(self) -> dict[str, Any] | None:
-        """The record of a finished run, None before."""
+        """The record of a finished run, None before; an error if it is that of another run."""
         if not self.record.exists():
             return None
         try:
@@ -169,6 +169,10 @@ class RunFolder:
             record["digests"]["data"], record["dataset"]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise DsrdError(f"{self.record}: damaged ({first_line(error)}); remove it and run again") from error
+        run = self.config()
+        for name in ("model", "preset", "seed", "protocol"):
+            if record.get(name, getattr(run, name)) != getattr(run, name):
+                raise DsrdError(f"{self.record}: is of a run with another {name}; remove it and run again")
         return dict(record)
 
     def trained_on(self) -> str:

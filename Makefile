@@ -8,7 +8,7 @@ CODE   := src tests benchmarks docs
 # One thread a process: two test processes with two threads each wait for each other on two cores.
 TESTS  := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
 
-.PHONY: demo test test-slow check coverage release bench docs report setup clean
+.PHONY: demo test test-slow check coverage fuzz sbom release bench docs report setup clean
 
 setup: $(READY)
 
@@ -35,6 +35,16 @@ check: setup
 
 coverage: setup
 	$(TESTS) --cov --cov-report=term:skip-covered
+
+# Attacks readers, run folders, settings, the command line, archives and caches; see docs/explanation/security.md.
+MINUTES ?= 2
+fuzz: setup
+	PYTHONPATH=tests $(BIN)/python -m fuzz --minutes $(MINUTES) --keep --out results/fuzz.jsonl
+
+# The program goes into an environment of its own: it is no part of what it lists.
+sbom: setup
+	$(PYTHON) -m venv build/cyclonedx && build/cyclonedx/bin/pip install --quiet cyclonedx-bom || true
+	PATH="$$PWD/build/cyclonedx/bin:$$PATH" $(BIN)/python docs/dependencies.py --sbom build/sbom.json
 
 release: setup
 	.ci/release $(BIN)/python

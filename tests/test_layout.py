@@ -23,10 +23,13 @@ MODEL_NAMES = {*names()}
 every_file = pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 
 LAYERS = (
+    ("faults",),
     ("errors",),
-    ("compiled",),
+    ("compiled", "compiled_cache"),
     ("hashing",),
     ("files",),
+    ("decoding",),
+    ("checksums",),
     ("machine",),
     ("reporter",),
     ("trackers",),

@@ -7,12 +7,14 @@ from typing import Any, TypeVar, cast
 
 import numba
 
+from dsrd.compiled_cache import kept
+
 F = TypeVar("F", bound=Callable[..., object])
 
 
 def compiled(function: F) -> F:
     """Compile a function over numpy arrays at its first call; the machine code is cached on disk."""
-    return cast(F, numba.njit(cache=True, nogil=True)(function))
+    return cast(F, kept(numba.njit(nogil=True)(function)))
 
 
 def inlined(function: F) -> F:
@@ -23,9 +25,9 @@ def inlined(function: F) -> F:
     means copying it: in a short loop both cost more than the arithmetic.
     """
     options: dict[str, Any] = {"forceinline": True, "_nrt": False}
-    return cast(F, numba.njit(cache=True, nogil=True, **options)(function))
+    return cast(F, kept(numba.njit(nogil=True, **options)(function)))
 
 
 def vectorised(function: F) -> F:
     """Like `compiled`, but sums may be reordered: several times faster, equal up to rounding, deterministic."""
-    return cast(F, numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})(function))
+    return cast(F, kept(numba.njit(nogil=True, fastmath={"reassoc", "contract"})(function)))

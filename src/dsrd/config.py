@@ -35,6 +35,7 @@ class DataConfig:
     label: str | None = None  # column with labels
     time_format: str | None = None  # format of dates written as text, as for strptime: %d/%m/%Y
     bipartite: bool | None = None  # sources and targets are separate nodes; none: what the file or catalogue says
+    keep_spaces: bool = False  # spaces around a name belong to it; otherwise they are removed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +108,13 @@ class RunConfig:
     evaluate: EvaluateConfig = EvaluateConfig()
 
     def __post_init__(self) -> None:
+        for name in ("dataset", "model", "preset", "protocol"):
+            if not isinstance(getattr(self, name), str):
+                raise DsrdError(f"{name}={getattr(self, name)}: expected text")
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
+            raise DsrdError(f"seed={self.seed}: expected a whole number")
+        if not isinstance(self.model_args, Mapping):
+            raise DsrdError(f"model_args={self.model_args}: expected the settings of the model by name")
         checked(self, "")
         protocol_named(self.protocol)
 
@@ -171,6 +179,7 @@ def model_label(model: str, preset: str) -> str:
 
 ADDED_LATER = (
     ("data", "time_format"),
+    ("data", "keep_spaces"),
     ("train", "decay_lr"),
     ("evaluate", "reading"),
     ("evaluate", "questions"),
@@ -213,7 +222,7 @@ def _converted(key: str, value: Any, kind: Any) -> Any:
     """The value as the type `kind`; an error that names the setting where it does not fit."""
     origin, options = get_origin(kind), get_args(kind)
     if origin is Literal:
-        if value not in options:
+        if not isinstance(value, str) or value not in options:
             raise unknown(f"value of {key}", str(value), map(str, options))
         return value
     if origin in (Union, types.UnionType):
@@ -221,6 +230,8 @@ def _converted(key: str, value: Any, kind: Any) -> Any:
             return None
         return _converted(key, value, next(option for option in options if option is not type(None)))
     if origin is tuple:
+        if not isinstance(value, str | list | tuple):
+            raise DsrdError(f"{key}={value}: expected a list")
         parts = [part for part in value.split(",") if part.strip()] if isinstance(value, str) else list(value)
         return tuple(
             _converted(key, part.strip() if isinstance(part, str) else part, options[0]) for part in parts
@@ -232,10 +243,15 @@ def _converted(key: str, value: Any, kind: Any) -> Any:
         if str(value).lower() in words:
             return words[str(value).lower()]
         raise DsrdError(f"{key}={value}: expected true or false")
+    wrong = DsrdError(f"{key}={value}: expected {_in_words(kind)}")
+    if isinstance(value, bool) or (kind is str and not isinstance(value, str | int)):
+        raise wrong  # Python would take true for 1, and any object for text
+    if kind is int and isinstance(value, float) and not value.is_integer():
+        raise wrong
     try:
         return kind(value)
-    except (TypeError, ValueError):
-        raise DsrdError(f"{key}={value}: expected {_in_words(kind)}") from None
+    except (TypeError, ValueError, OverflowError):
+        raise wrong from None
 
 
 def _in_words(kind: type) -> str:

@@ -21,6 +21,10 @@ class DsrdError(Exception):
     """
 
 
+class DsrdWarning(UserWarning):
+    """Something worth knowing that is no error; the command line prints it as a note."""
+
+
 class MachineError(DsrdError):
     """A problem of the machine, not of the input: a full disk, a folder without write permission. Exit code 1."""
 

@@ -19,6 +19,10 @@ from dsrd.errors import DsrdError
 
 NULL = 0
 """The id of no node and of no event: padding."""
+LATEST = 1e19
+"""The largest time: nanoseconds since 1970 in the year 2286. Beyond, float64 cannot tell moments apart."""
+MOST_NODES = 1 << 31
+WHOLE_IDS = "node ids are whole numbers below 2^31; number the nodes without gaps"
 
 
 def as_tensor(array: NDArray[Any]) -> Tensor:
@@ -95,8 +99,8 @@ class Events:
     @classmethod
     def from_numpy(cls, src: Any, dst: Any, time: Any, id: Any = None) -> Events:
         """Check and wrap arrays, without a copy if they have the right types. `id` defaults to 1 .. E."""
-        src_, dst_ = (np.asarray(a, dtype=np.int64) for a in (src, dst))
-        time_ = np.asarray(time, dtype=np.float64)
+        src_, dst_ = (_ids(name, ids) for name, ids in (("src", src), ("dst", dst)))
+        time_ = _column("time", time, np.float64)
         id_ = np.arange(1, len(src_) + 1) if id is None else np.asarray(id, dtype=np.int64)
         _check(src_, dst_, time_, id_)
         return cls(as_tensor(src_), as_tensor(dst_), as_tensor(time_), as_tensor(id_))
@@ -125,6 +129,31 @@ class Events:
         return Query(self.src, self.dst, self.time)
 
 
+def _ids(name: str, values: Any) -> NDArray[np.int64]:
+    """Node ids as int64; fractions and numbers that tables have no rows for are refused."""
+    array = np.asarray(values)
+    if array.dtype != np.int64 and array.dtype.kind in "fu" and array.size:
+        bad = (array % 1 != 0) | (array >= MOST_NODES)
+        if bad.any():
+            row = int(bad.reshape(-1).argmax())
+            raise DsrdError(f"events: row {row}: {name} is {array.reshape(-1)[row]}; {WHOLE_IDS}")
+    ids: NDArray[np.int64] = _column(name, array, np.int64)
+    if len(ids) and ids.max() >= MOST_NODES:
+        row = int(ids.argmax())
+        raise DsrdError(f"events: row {row}: {name} is {ids[row]}; {WHOLE_IDS}")
+    return ids
+
+
+def _column(name: str, values: Any, kind: type[Any]) -> NDArray[Any]:
+    try:
+        array = np.asarray(values, dtype=kind)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise DsrdError(f"events: {name} is no column of numbers ({error}); give one number per event") from error
+    if array.ndim != 1:
+        raise DsrdError(f"events: {name} has shape {array.shape}; give one number per event")
+    return array
+
+
 def _check(src: NDArray[Any], dst: NDArray[Any], time: NDArray[Any], id: NDArray[Any]) -> None:
     if not len(src) == len(dst) == len(time) == len(id):
         raise DsrdError(
@@ -140,6 +169,9 @@ def _check(src: NDArray[Any], dst: NDArray[Any], time: NDArray[Any], id: NDArray
     finite = np.isfinite(time)
     if not finite.all():
         raise DsrdError(f"events: row {int((~finite).argmax())}: time is not a number; drop or repair the row")
+    if time.max() > LATEST:
+        row = int(time.argmax())
+        raise DsrdError(f"events: row {row}: time is {time[row]:g}; give times up to {LATEST:g}")
     backwards = np.diff(time) < 0
     if backwards.any():
         raise DsrdError(

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import shutil
+import stat
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from typing import Any
 
 from filelock import FileLock, SoftFileLock, Timeout
 
+from dsrd import faults
 from dsrd.errors import DsrdError, MachineError
 
 PART = ".part"
@@ -27,14 +29,21 @@ LEAST_FREE = 1 << 12  # bytes; with less, a failed write counts as a full disk, 
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path to write to; it replaces `path` if the block succeeds, and is removed if it fails."""
+def replacing(path: Path, mode: int = 0o666) -> Iterator[Path]:
+    """Yield a temporary path to write to; it replaces `path` if the block succeeds, and is removed if it fails.
+
+    The file gets the permissions in `mode`, without those that the umask takes away.
+    """
     temporary = _temporary(path)
     try:
+        faults.point(f"before writing {path.name}")
         yield temporary
+        faults.while_writing(temporary)
         _flush(temporary)
-        os.chmod(temporary, 0o666 & ~_umask())
+        os.chmod(temporary, mode & ~umask())
+        faults.point(f"before renaming {path.name}")
         os.replace(temporary, path)
+        faults.point(f"after renaming {path.name}")
     except Exception as error:
         if _is_full(error, path.parent):
             raise _full(path) from error
@@ -51,7 +60,7 @@ def replacing_folder(path: Path) -> Iterator[Path]:
     old = temporary.with_name(f"{temporary.name}.old")
     try:
         yield temporary
-        temporary.chmod(0o777 & ~_umask())
+        temporary.chmod(0o777 & ~umask())
         if path.is_dir():
             path.rename(old)
         temporary.rename(path)
@@ -103,6 +112,8 @@ def require_writable(path: Path) -> None:
     """Raise an error if the file cannot be written; called before long work rather than after it."""
     if path.is_dir():
         raise DsrdError(f"{path}: is a folder; give the name of a file")
+    if path.exists() and stat.S_ISFIFO(path.stat().st_mode):
+        raise DsrdError(f"{path}: is a pipe; give the name of a file")
     nearest = path if path.exists() else next(folder for folder in path.absolute().parents if folder.exists())
     if not path.exists() and not nearest.is_dir():
         raise MachineError(f"{path}: cannot be written, {nearest} is a file; choose another place")
@@ -209,7 +220,8 @@ def _flush(path: Path) -> None:
         os.fsync(file.fileno())
 
 
-def _umask() -> int:
+def umask() -> int:
+    """The permissions that new files of this process do not get."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

@@ -1,9 +1,11 @@
 """Which values settings may have: a range is part of a setting's type, and one function checks it.
 
-    layers: Positive = 2    # 1, 2, ...
+    layers: Layers = 2      # 1 to 64
+    dim: Width = 172        # 1 to 65536
+    neighbors: Links = 20   # 1 to a million
     window: Share = 0.15    # 0 to 1
     dropout: Chance = 0.1   # 0 to 1, without 1
-    dim: Positive = 172          # any other number is finite and not negative
+    seed: int = 0           # any other number is finite and not negative, a whole one below 2^31
 
 Any other rule, about several settings together or about something that is no number, is a method `check` of the
 dataclass, which raises a `DsrdError`.
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 C = TypeVar("C", bound="DataclassInstance")
+MOST = (1 << 31) - 1
+"""The largest whole number of a setting that names no range of its own."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,14 @@ class Range:
 
 
 Positive = Annotated[int, Range(1)]
+Layers = Annotated[int, Range(1, 64)]
+LayersOrNone = Annotated[int, Range(0, 64)]
+Width = Annotated[int, Range(1, 1 << 16)]
+WidthOrNone = Annotated[int, Range(0, 1 << 16)]
+Heads = Annotated[int, Range(1, 1024)]
+Links = Annotated[int, Range(1, 1_000_000)]
+LinksOrNone = Annotated[int, Range(0, 1_000_000)]
+Steps = Annotated[int, Range(0, 64)]
 AboveZero = Annotated[float, Range(0, excluded=(0, math.inf))]
 Share = Annotated[float, Range(0, 1)]
 Chance = Annotated[float, Range(0, 1, excluded=(1,))]
@@ -74,5 +86,7 @@ def at_least(config: object, **least: int) -> None:
 
 def _check(config: object, key: str, allowed: Range) -> None:
     value: Any = getattr(config, key.rpartition(".")[2])
+    if isinstance(value, int) and allowed.most == math.inf and value > MOST:
+        raise DsrdError(f"{key}={value}: give {MOST} or less")
     if isinstance(value, int | float) and value not in allowed:
         raise DsrdError(f"{key}={value}: give {allowed}")

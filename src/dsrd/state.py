@@ -7,11 +7,15 @@ The contract between a model, its state and the rest of the library:
 * Reset, snapshot, restore and growth are written here, for all fields. So no model can forget one of them.
 * State is not in `state_dict()`, and no optimizer changes it.
 * Row 0 of a per-node field belongs to no node and keeps its initial value. Unseen nodes read it.
+* A field has the shape of its initial value, except for the rows of per-node fields, all of which have as many as
+  each other, and for the columns of a table, which are as long as each other. `verify` also looks at the values of
+  a saved state: compiled code does not check what it reads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +24,9 @@ from dsrd.errors import DsrdError
 from dsrd.events import NULL
 
 Snapshot = dict[str, Tensor]
+Ids = Literal["nodes", "events"]
+Fault = str | None
+"""What is wrong, or None."""
 
 
 class State(nn.Module):
@@ -48,20 +55,39 @@ class State(nn.Module):
         self._init: dict[str, Callable[[int], Tensor]] = {}
         self._per_node: set[str] = set()
         self._compiled: set[str] = set()
+        self._table: dict[str, str] = {}  # the table that a field is a column of
+        self._holds: dict[str, Ids] = {}
+        self._rules: list[Callable[[Mapping[str, Tensor]], Fault]] = []
 
     def declare(
-        self, name: str, init: Callable[[int], Tensor], per_node: bool = False, compiled: bool = False
+        self,
+        name: str,
+        init: Callable[[int], Tensor],
+        per_node: bool = False,
+        compiled: bool = False,
+        table: str = "",
+        holds: Ids | None = None,
     ) -> None:
         """Add a field; `init(rows)` makes its initial tensor (only per-node fields use `rows`).
 
         A `compiled` field is read by compiled code and stays in main memory on whatever device the weights are.
+        Fields of one `table` have rows of their own, as many as each other. A field that `holds` ids of nodes or
+        of events holds no other numbers.
         """
         self._init[name] = init
         if per_node:
             self._per_node.add(name)
         if compiled:
             self._compiled.add(name)
+        if table:
+            self._table[name] = table
+        if holds:
+            self._holds[name] = holds
         self.register_buffer(name, init(self._rows), persistent=False)
+
+    def require(self, rule: Callable[[Mapping[str, Tensor]], Fault]) -> None:
+        """Add a rule that every saved state must keep: it says what is wrong with the fields, or None."""
+        self._rules.append(rule)
 
     def __getitem__(self, name: str) -> Tensor:
         return self.get_buffer(name)
@@ -118,17 +144,38 @@ class State(nn.Module):
             self[name] = value.to(self[name].device)
         self._rows = max([1, *(len(self[name]) for name in self._per_node)])
 
+    def verify(self, snapshot: Mapping[str, Tensor], num_events: int | None = None) -> None:
+        """Refuse a snapshot that is no state of this model: wrong shapes, NaN, ids out of range, broken tables.
+
+        For snapshots that come from a file. `num_events` is the number of events that ids may refer to.
+        """
+        fields = self._checked(snapshot)
+        rows = max([1, *(len(fields[name]) for name in self._per_node)])
+        limits = {"nodes": rows, "events": None if num_events is None else num_events + 1}
+        faults = [_not_a_number(name, value) for name, value in fields.items()]
+        faults += [_out_of_range(name, fields[name], limits[holds]) for name, holds in self._holds.items()]
+        fault = next(filter(None, faults), None) or next(
+            filter(None, (rule(fields) for rule in self._rules)), None
+        )
+        if fault:
+            raise DsrdError(f"the saved state's {fault}; it is damaged, train again")
+
     def _checked(self, snapshot: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         if set(snapshot) != set(self._init):
             raise DsrdError(
                 f"the saved state holds {sorted(snapshot)}, this model keeps {sorted(self._init)}; "
                 "load it with the model that wrote it"
             )
+        rows: dict[str, int] = {}
         for name, value in snapshot.items():
-            if value.shape[1:] != self[name].shape[1:] or value.dtype != self[name].dtype:
+            needed = list(self[name].shape)
+            group = "nodes" if name in self._per_node else self._table.get(name)
+            if group is not None and value.dim():
+                needed[0] = max(1, rows.setdefault(group, len(value)))
+            if list(value.shape) != needed or value.dtype != self[name].dtype:
                 raise DsrdError(
                     f"the saved state's '{name}' is {value.dtype} {tuple(value.shape)}, this model needs "
-                    f"{self[name].dtype} {tuple(self[name].shape)}; load it with the settings it was written with"
+                    f"{self[name].dtype} {tuple(needed)}; load it with the settings it was written with"
                 )
         return snapshot
 
@@ -150,6 +197,10 @@ class State(nn.Module):
             self._grow(self._num_nodes if needed <= self._num_nodes < 2 * doubled else doubled)
         return node
 
+    def bytes_per_node(self) -> int:
+        """Bytes of a node's rows in all per-node fields."""
+        return sum(self[name][:1].nbytes for name in self._per_node)
+
     def nbytes(self) -> int:
         """Memory of all fields, in bytes."""
         return sum(self[name].numel() * self[name].element_size() for name in self._init)
@@ -160,3 +211,16 @@ class State(nn.Module):
             larger[: len(old)] = old
             self[name] = larger
         self._rows = rows
+
+
+def _not_a_number(name: str, value: Tensor) -> Fault:
+    if value.is_floating_point() and bool(torch.isnan(value).any()):
+        return f"'{name}' has entries that are not numbers"
+    return None
+
+
+def _out_of_range(name: str, value: Tensor, limit: int | None) -> Fault:
+    """`limit` is the first number that is too large; None: unknown."""
+    if value.numel() and (int(value.min()) < 0 or (limit is not None and int(value.max()) >= limit)):
+        return f"'{name}' has ids that do not exist"
+    return None

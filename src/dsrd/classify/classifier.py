@@ -25,8 +25,10 @@ from dsrd.data.dataset import Dataset
 from dsrd.data.growing import Arrival
 from dsrd.errors import DsrdError
 from dsrd.estimator.fitted import Fitted
-from dsrd.estimator.link_predictor import LinkPredictor, Shown, upcoming
+from dsrd.estimator.link_predictor import LinkPredictor, Shown
 from dsrd.estimator.online import observe_batch_size
+from dsrd.estimator.queries import upcoming
+from dsrd.estimator.tables import input_table
 from dsrd.evaluate.scoring import observe_all
 from dsrd.events import Events
 from dsrd.history.past import Past
@@ -81,7 +83,7 @@ class NodeClassifier:
         classes = _node_classes(fitted.run, dataset, asks, labels, data_dir)
         nodes = NodeTask.of(dataset, asks, visible, classes)  # reports bad labels before the long work
         seed = fitted.run.seed if seed is None else seed
-        with reporting(progress), fitted.online.state_preserved():
+        with fitted.online.lock.alone(), reporting(progress), fitted.online.state_preserved():
             training_job = _HeadTraining(fitted, nodes, training, config, seed)
             try:
                 trained, state, timing = training_job.train()
@@ -119,9 +121,11 @@ class NodeClassifier:
         and its `probability`. The run does not change.
         """
         stream = self.fitted.online.stream
-        table, arrival = upcoming(events, stream)
-        table_order = np.argsort(arrival.row)  # events are sorted by time, the table may not be
-        with reporting(progress):
+        columns = stream.columns
+        table = input_table(events, (columns.source, columns.target, columns.time), "events")
+        with self.fitted.online.lock.alone(), reporting(progress):
+            arrival = upcoming(table, stream)
+            table_order = np.argsort(arrival.row)  # events are sorted by time, the table may not be
             probability = self.probabilities(arrival)[table_order]
         known = (arrival.events.src < stream.num_nodes).numpy()[table_order]
         if probability.shape[1] == 1:
@@ -166,6 +170,7 @@ class NodeClassifier:
         with online.with_upcoming(arrival) as (link_model, past):
             model, observed = self._model, online.stream.num_events
             if state:
+                model.state.verify(state, self.fitted.extent.events)
                 model.state.restore(state)
                 observed = self.fitted.extent.events
             elif model is not link_model:

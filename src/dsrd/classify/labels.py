@@ -41,15 +41,23 @@ def read_node_labels(path: Path, dataset: Dataset) -> Tensor:
             raise DsrdError(
                 f"{path}: shape {classes.shape}, expected ({len(label)},): one class per node id, entry 0 unused"
             )
-        label[1:] = np.where(classes[1:] < 0, np.nan, classes[1:])
+        with np.errstate(over="ignore"):
+            label[1:] = np.where(classes[1:] < 0, np.nan, classes[1:])
+        if np.isinf(label).any():
+            raise DsrdError(
+                f"{path}: row {int(np.isinf(label).argmax())}: the label is too large; give a class number"
+            )
         return as_tensor(label)
     origin, head = csv_origin(path), csv_head(path)
     missing = [name for name in COLUMNS if name not in head.names]
     if missing:
         raise origin.error(f"there is no column '{missing[0]}'; a file of classes has the columns node,label")
     table = read_csv(path, head, only=COLUMNS, text=["node"])
-    row_label = column_arrays.numbers(table["label"], "label", origin)
-    for row, name in enumerate(table["node"].to_pylist()):
+    row_label = column_arrays.float32s(table["label"], "label", origin)
+    codes, distinct = column_arrays.names(table["node"], "node", origin, keep_spaces=dataset.columns.keep_spaces)
+    written = distinct.to_pylist()
+    for row, code in enumerate(codes.tolist()):
+        name = written[code]
         node = _node(name, dataset)
         if not node:
             raise origin.error(f"no event has a node '{name}'; correct the name or remove the row", row)

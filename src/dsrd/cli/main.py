@@ -6,7 +6,8 @@ import errno
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -23,13 +24,14 @@ from dsrd.cli import (
     inspect,
     models,
     new_events,
+    output,
     predict,
     report,
     runs,
     sweep,
 )
 from dsrd.cli.repeated_options import refuse_repeated
-from dsrd.errors import DsrdError, MachineError
+from dsrd.errors import DsrdError, DsrdWarning, MachineError
 
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 """Exit codes: a bug or a problem of the machine; wrong input; Ctrl-C."""
@@ -95,6 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     all_words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in all_words
     words = [word for word in all_words if word != "--debug"]
+    warnings.showwarning = _show_warning(warnings.showwarning)
     try:
         refuse_repeated(typer.main.get_command(app), words)
         code = app(words, prog_name="dsrd", standalone_mode=False)
@@ -111,6 +114,18 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     if code == INTERRUPTED:  # newer versions of typer return this for a KeyboardInterrupt
         _interrupted()
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _show_warning(usual: Callable[..., None]) -> Callable[..., None]:
+    """Warnings of dsrd as one line, all others as usual."""
+
+    def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if issubclass(category, DsrdWarning):
+            output.note(str(message))
+        else:
+            usual(message, category, *place, **more)
+
+    return show
 
 
 def _print_error(error: Exception) -> int:

@@ -14,6 +14,8 @@ import typer
 from dsrd.config import DataConfig, RunConfig, overridden
 from dsrd.errors import DsrdError, unknown
 
+MOST_THREADS = 1024
+
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a trained or saved run.")]
 SameData = Annotated[
     str | None,
@@ -138,6 +140,16 @@ Bipartite = Annotated[
 ]
 
 
+KeepSpaces = Annotated[
+    bool | None,
+    typer.Option(
+        "--keep-spaces/--strip-spaces",
+        help="Keep the spaces around names, or remove them.",
+        show_default="removed",
+    ),
+]
+
+
 def examples(*commands: str) -> str:
     """Example commands, printed at the end of a command's help."""
     return "\b\nExamples:\n" + "\n".join(f"  {command}" for command in commands)
@@ -152,6 +164,7 @@ _DATA_OPTIONS: dict[str, Any] = {
     "label": Label,
     "format": Format,
     "bipartite": Bipartite,
+    "keep_spaces": KeepSpaces,
 }
 
 
@@ -203,7 +216,7 @@ def estimator_settings(settings: dict[str, Any], model: str) -> dict[str, Any]:
 def use_threads(count: int) -> None:
     import torch
 
-    if count < 0:
-        raise DsrdError(f"--threads {count}: give 1 or more, or 0 to let torch decide")
+    if not 0 <= count <= MOST_THREADS:
+        raise DsrdError(f"--threads {count}: give 1 to {MOST_THREADS}, or 0 to let torch decide")
     if count:
         torch.set_num_threads(count)

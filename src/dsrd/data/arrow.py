@@ -1,12 +1,13 @@
 """A data set as two Arrow files.
 
 `events.arrow`: row = event id. `nodes.arrow`: row = node id. Row 0 is padding in both. If the data came with lists
-of candidates, `candidates.safetensors` has them.
+of candidates, `candidates.safetensors` has them. `events.arrow`, written last, has all checksums.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from safetensors.torch import load, save
 from torch import Tensor
 
+from dsrd import checksums
 from dsrd.config import DataConfig, overridden
 from dsrd.data.dataset import Dataset, Names
 from dsrd.data.own_split import OwnSplit
@@ -27,6 +29,7 @@ from dsrd.files import replacing
 from dsrd.synthetic.settings import law_from
 
 EVENTS, NODES, CANDIDATES = "events.arrow", "nodes.arrow", "candidates.safetensors"
+CHECKSUMS, METADATA_CHECKSUM = "checksums", b"dsrd_checksum"
 DAMAGED = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, DsrdError)
 """What `read_dataset` raises for files that are missing, truncated or of another program."""
 
@@ -36,12 +39,18 @@ def write_dataset(dataset: Dataset, folder: Path, compressed: bool = False) -> N
 
     Compressed files are several times smaller, but cannot be memory-mapped.
     """
-    own = dataset.own_split
+    own, written = dataset.own_split, dict[str, str]()
     if own is not None and own.candidates is not None:
-        with replacing(folder / CANDIDATES) as temporary:
-            temporary.write_bytes(save(dict(own.candidates)))
-    _write(folder / NODES, _node_columns(dataset), {}, compressed)
-    _write(folder / EVENTS, _event_columns(dataset), _metadata(dataset), compressed)
+        candidates = save(dict(own.candidates))
+        written[CANDIDATES] = checksums.of_bytes(candidates)
+        with replacing(folder / CANDIDATES, dataset.mode) as temporary:
+            temporary.write_bytes(candidates)
+    nodes, events = _node_columns(dataset), _event_columns(dataset)
+    for file, columns in ((NODES, nodes), (EVENTS, events)):
+        written |= {f"{file}/{name}": checksums.of_column(column) for name, column in columns.items()}
+    metadata = {**_metadata(dataset), CHECKSUMS: written}
+    for file, columns, text in ((NODES, nodes, {}), (EVENTS, events, metadata)):
+        _write(folder / file, columns, text, compressed, dataset.mode)
 
 
 def is_dataset(folder: Path) -> bool:
@@ -52,21 +61,25 @@ def is_dataset(folder: Path) -> bool:
 def held_extent(folder: Path) -> tuple[int, int, str]:
     """(number of events, number of nodes, digest) of the data set in a folder; its columns are not read."""
     with closing(pa.memory_map(str(folder / EVENTS), "r")) as file:
-        metadata = json.loads(pa.ipc.open_file(file).schema.metadata[b"dsrd"])
+        metadata = _parsed(pa.ipc.open_file(file).schema.metadata)
     return metadata["num_events"], metadata["num_nodes"], metadata["digest"]
 
 
 def read_dataset(folder: Path, mapped: bool) -> Dataset:
-    """Read what `write_dataset` wrote.
+    """Read what `write_dataset` wrote; everything is compared with its checksum first.
 
     `mapped`: memory-map the files and copy nothing. The tensors must then not be written to, nor the files
     replaced while they are in use (Windows refuses that). Otherwise everything is read into memory.
     """
     events, schema_metadata = _read(folder / EVENTS, mapped)
     nodes, _ = _read(folder / NODES, mapped)
-    metadata = json.loads(schema_metadata[b"dsrd"])
-    if (events.num_rows, nodes.num_rows) != (metadata["num_events"] + 1, metadata["num_nodes"]):
+    metadata = _parsed(schema_metadata)
+    if events.num_rows != metadata["num_events"] + 1 or nodes.num_rows < metadata["num_nodes"]:
         raise ValueError("row counts differ from what was written")
+    nodes = nodes.slice(
+        0, metadata["num_nodes"]
+    )  # a process that was killed has written more nodes, but no events
+    _verify(events, nodes, metadata.get(CHECKSUMS))
     src, dst, time = (as_tensor(_flat(events[name]))[1:] for name in ("src", "dst", "time"))
     return Dataset(
         name=metadata["name"],
@@ -83,7 +96,8 @@ def read_dataset(folder: Path, mapped: bool) -> Dataset:
         dates=metadata["dates"],
         catalogued=metadata["catalogued"],
         law=None if metadata["law"] is None else law_from(metadata["law"]),
-        own_split=_own_split(metadata.get("own_split"), folder),  # earlier versions knew none
+        mode=(folder / EVENTS).stat().st_mode & 0o666,
+        own_split=_own_split(metadata, folder),  # earlier versions knew none
     )
 
 
@@ -106,12 +120,45 @@ def _metadata(dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def _own_split(stored: dict[str, Any] | None, folder: Path) -> OwnSplit | None:
+def _own_split(metadata: dict[str, Any], folder: Path) -> OwnSplit | None:
+    stored = metadata.get("own_split")
     if stored is None:
         return None
     val_start, test_start = stored["borders"]
-    candidates = None if stored["all_others"] else load((folder / CANDIDATES).read_bytes())
-    return OwnSplit(val_start, test_start, candidates)
+    if stored["all_others"]:
+        return OwnSplit(val_start, test_start, None)
+    content = (folder / CANDIDATES).read_bytes()
+    expected = metadata.get(CHECKSUMS)
+    if expected is not None and checksums.of_bytes(content) != expected[CANDIDATES]:
+        raise ValueError(f"the checksum of {CANDIDATES} differs")
+    return OwnSplit(val_start, test_start, load(content))
+
+
+def _parsed(schema_metadata: dict[bytes, bytes]) -> dict[str, Any]:
+    """The metadata of `events.arrow`."""
+    text, stored = schema_metadata[b"dsrd"], schema_metadata.get(METADATA_CHECKSUM)
+    if stored is not None and stored.decode() != checksums.of_bytes(text):
+        raise ValueError("the checksum of its metadata differs")
+    metadata: dict[str, Any] = json.loads(text)
+    if (stored is None) != (CHECKSUMS not in metadata):
+        raise ValueError("some of its checksums are gone")
+    return metadata
+
+
+def _verify(events: pa.RecordBatch, nodes: pa.RecordBatch, expected: dict[str, str] | None) -> None:
+    """Compare all columns with their checksums; earlier versions wrote none."""
+    columns = {
+        f"{file}/{name}": batch[name]
+        for file, batch in ((EVENTS, events), (NODES, nodes))
+        for name in batch.schema.names
+    }
+    if expected is None:
+        return
+    if columns.keys() != expected.keys() - {CANDIDATES}:
+        raise ValueError("its columns differ from those that were written")
+    for name, column in columns.items():
+        if checksums.of_column(column) != expected[name]:
+            raise ValueError(f"the checksum of {name} differs")
 
 
 def _event_columns(dataset: Dataset) -> dict[str, pa.Array]:
@@ -145,11 +192,14 @@ def _lists(name: str, x: Tensor) -> dict[str, pa.Array]:
     return {name: pa.FixedSizeListArray.from_arrays(flat, x.shape[1])}
 
 
-def _write(path: Path, columns: dict[str, pa.Array], metadata: dict[str, Any], compressed: bool) -> None:
+def _write(
+    path: Path, columns: dict[str, pa.Array], metadata: Mapping[str, Any], compressed: bool, mode: int
+) -> None:
     batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-    schema = batch.schema.with_metadata({"dsrd": json.dumps(metadata)})
+    text = json.dumps(metadata)
+    schema = batch.schema.with_metadata({"dsrd": text, METADATA_CHECKSUM: checksums.of_bytes(text.encode())})
     options = pa.ipc.IpcWriteOptions(compression="zstd" if compressed else None)
-    with replacing(path) as temporary, pa.ipc.new_file(str(temporary), schema, options=options) as writer:
+    with replacing(path, mode) as temporary, pa.ipc.new_file(str(temporary), schema, options=options) as writer:
         writer.write_batch(batch.replace_schema_metadata(schema.metadata))
 
 

@@ -1,7 +1,8 @@
 """A cache of parsed streams: a file is parsed once, and later memory-mapped from Arrow files.
 
 Each cached stream is a folder written by `data.arrow`. The folder's name is a hash of the file paths and reader
-options, followed by a hash of the files' sizes and dates: an edited file gets a new folder.
+options, followed by a hash of the files' sizes and dates: an edited file gets a new folder. What is in a folder is
+compared with its checksums whenever it is opened.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ import pyarrow as pa
 from dsrd.data.arrow import DAMAGED, read_dataset, write_dataset
 from dsrd.data.dataset import Dataset
 from dsrd.errors import DsrdError
+from dsrd.files import umask
 
-VERSION = 3
+VERSION = 4
 """Increased when the layout or a reader changes, so that old folders are ignored."""
 
 
@@ -36,22 +38,40 @@ def cached(files: Sequence[Path], options: str, read: Callable[[], Dataset]) -> 
 
     A cache that cannot be written is not an error: the data set then has a note about it.
     """
-    folder = cache_dir() / _key(files, options)
+    folder, notes = cache_dir() / _key(files, options), tuple[str, ...]()
     if folder.exists():
         try:
+            _restrict(folder, mode_of(files))
             return read_dataset(folder, mapped=True)
-        except DAMAGED:
+        except DAMAGED as error:
             shutil.rmtree(folder, ignore_errors=True)
-    dataset = read()
+            notes = (f"its cached copy was damaged ({error}) and has been made again",)
+    dataset = replace(read(), mode=mode_of(files))
     try:
         _save(dataset, folder)
     except (pa.ArrowException, OSError, DsrdError) as error:
         reason = getattr(error.__cause__ or error, "strerror", None) or str(error)
-        return replace(dataset, notes=(*dataset.notes, f"not cached in {folder.parent}: {reason}"))
+        return replace(dataset, notes=(*dataset.notes, *notes, f"not cached in {folder.parent}: {reason}"))
     for outdated in folder.parent.glob(f"{folder.name.split('-')[0]}-*"):
         if outdated != folder:
             shutil.rmtree(outdated, ignore_errors=True)
-    return dataset
+    return replace(dataset, notes=(*dataset.notes, *notes)) if notes else dataset
+
+
+def mode_of(files: Sequence[Path]) -> int:
+    """Who may read and write all of these files; their owner always may."""
+    mode = 0o666
+    for file in files:
+        mode &= file.stat().st_mode | 0o600
+    return mode
+
+
+def _restrict(folder: Path, mode: int) -> None:
+    """Take permissions from a cached copy that its files have lost since."""
+    for file in folder.iterdir():
+        had = file.stat().st_mode & 0o666
+        if had & ~mode:
+            file.chmod(had & mode)
 
 
 def _save(dataset: Dataset, folder: Path) -> None:
@@ -60,7 +80,7 @@ def _save(dataset: Dataset, folder: Path) -> None:
     temporary = Path(tempfile.mkdtemp(prefix=".writing-", dir=folder.parent))
     try:
         write_dataset(dataset, temporary)
-        temporary.chmod(0o755)
+        temporary.chmod(0o777 & ~umask())
         if not folder.exists():  # another process may have written the same copy meanwhile
             temporary.rename(folder)
     except OSError:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,11 +17,15 @@ import pyarrow.types as kinds
 from numpy.typing import NDArray
 
 from dsrd.data.parse import Origin
+from dsrd.decoding import decoding, shortened
+from dsrd.events import LATEST, MOST_NODES, WHOLE_IDS
 
 NUMBER = pa.float64()
 INSTANTS = (pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.timestamp("ns"), pa.timestamp("ns", "UTC"))
 ISO = "2024-05-01 or 2024-05-01T12:30:00Z"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+LAST_DATE = 253402300799999999  # microseconds: the end of the year 9999
+FLOAT32 = float(np.finfo(np.float32).max)
 ARROW_DIRECTIVES = frozenset("YmdHMS")  # parts of a time format that Arrow reads as Python does
 YEAR_DIRECTIVES = frozenset("YyGcx")
 DAYS_IN_MONTH = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
@@ -54,6 +59,9 @@ def integers(column: pa.ChunkedArray, role: str, origin: Origin, *, least: int) 
     if len(values) and values.min() < least:
         bad = int((values < least).argmax())
         raise origin.error(f"{role} is {values[bad]}; ids start at {least} here", bad)
+    if len(values) and values.max() >= MOST_NODES - 1:
+        bad = int(values.argmax())
+        raise origin.error(f"{role} is {values[bad]}; {WHOLE_IDS}", bad)
     return values
 
 
@@ -76,12 +84,10 @@ def dated_times(
         column = _parsed(column, role, origin)
     dates = bool(kinds.is_timestamp(column.type) or kinds.is_date(column.type))
     if dates:
-        # Microseconds are finer than float64 seconds can resolve, and cover every calendar date.
-        instants = column.cast(pa.timestamp("us", getattr(column.type, "tz", None)), safe=False)
-        seconds = _array(instants.cast(pa.int64())) / 1e6
+        seconds = _microseconds_of(column, role, origin) / 1e6
         remedy = "lies before 1970; give numbers counted from the first event instead"
     elif kinds.is_duration(column.type):
-        seconds = _array(column.cast(pa.duration("us"), safe=False).cast(pa.int64())) / 1e6
+        seconds = _microseconds_of(column, role, origin) / 1e6
         remedy = "is negative; times must be 0 or later"
     elif kinds.is_time(column.type) or kinds.is_boolean(column.type):
         raise origin.error(f"{role} is {_shown(column[0])}, which has no date; use numbers or dates ({ISO})", 0)
@@ -91,6 +97,13 @@ def dated_times(
     if len(seconds) and seconds.min() < 0:
         bad = int((seconds < 0).argmax())
         raise origin.error(f"{role} {_shown(column[bad])} {remedy}", bad)
+    if len(seconds) and seconds.max() > LATEST:
+        bad = int(seconds.argmax())
+        raise origin.error(
+            f"{role} {_shown(column[bad])} is too large: events {seconds[bad] * 2**-52:.2g} apart would have the "
+            "same time; repair the entry, or count from the first event",
+            bad,
+        )
     return seconds, dates
 
 
@@ -108,21 +121,81 @@ def look_like_days(time: NDArray[np.float64]) -> bool:
     return bool((day >= 1).all() and (day <= np.array(DAYS_IN_MONTH)[month.astype(np.int64) - 1]).all())
 
 
-def names(column: pa.ChunkedArray, role: str, origin: Origin) -> tuple[NDArray[np.int64], pa.Array]:
+def float32s(column: pa.ChunkedArray, role: str, origin: Origin) -> NDArray[np.float32]:
+    """A column as float32, as features and labels are kept; larger numbers are refused."""
+    values = numbers(column, role, origin)
+    if len(values) and max(values.max(), -values.min()) > FLOAT32:
+        bad = int((np.abs(values) > FLOAT32).argmax())
+        raise origin.error(f"{role} is {values[bad]:g}, beyond 32-bit numbers (3.4e38); scale the column", bad)
+    return values.astype(np.float32)
+
+
+@dataclass(frozen=True)
+class NodeNames:
+    """The names in a column."""
+
+    codes: NDArray[np.int64]  # for each row the position of its name
+    distinct: pa.Array  # text, each name once
+    stripped: int = 0  # names that had spaces around them
+
+
+def names(
+    column: pa.ChunkedArray, role: str, origin: Origin, *, keep_spaces: bool = False
+) -> tuple[NDArray[np.int64], pa.Array]:
     """(for each entry the position of its name, the distinct names as text)."""
+    read = node_names(column, role, origin, keep_spaces=keep_spaces)
+    return read.codes, read.distinct
+
+
+def node_names(column: pa.ChunkedArray, role: str, origin: Origin, *, keep_spaces: bool = False) -> NodeNames:
+    """The names in a column, without the spaces around them; empty ones are refused."""
     if kinds.is_floating(column.type) and _first_failure(column, pa.int64()) == len(column):
         column = column.cast(pa.int64())  # frames may store whole numbers as floats; the name is "7", not "7.0"
-    encoded = column if kinds.is_dictionary(column.type) else column.dictionary_encode()
-    encoded = encoded.unify_dictionaries().combine_chunks()
-    distinct = encoded.dictionary.cast(pa.string())
-    empty = pc.index(distinct, "").as_py()
-    codes = encoded.indices
-    if codes.null_count:
-        raise origin.error(f"{role} is empty; name both ends of every event", _first_null(codes))
-    positions = np.asarray(codes).astype(np.int64)
-    if empty >= 0 and (positions == empty).any():
-        raise origin.error(f"{role} is empty; name both ends of every event", int((positions == empty).argmax()))
-    return positions, distinct
+    kind = column.type.value_type if kinds.is_dictionary(column.type) else column.type
+    if kinds.is_nested(kind):
+        raise origin.error(f"{role} holds {kind}, not names; give a column of text or numbers", 0)
+    with decoding(origin.name, f"names in the {role} column"):
+        encoded = column if kinds.is_dictionary(column.type) else column.dictionary_encode()
+        encoded = encoded.unify_dictionaries().combine_chunks()
+    if encoded.indices.null_count:
+        raise origin.error(f"{role} is empty; name both ends of every event", _first_null(encoded.indices))
+    distinct = pc.fill_null(_as_names(encoded, role, origin), "")
+    positions, stripped = np.asarray(encoded.indices).astype(np.int64), 0
+    bare = pc.utf8_trim_whitespace(distinct)
+    if not keep_spaces and not bare.equals(distinct):
+        used = np.bincount(positions, minlength=len(distinct)) > 0
+        stripped = int((np.asarray(pc.not_equal(bare, distinct)) & used).sum())
+        again = bare.dictionary_encode()
+        positions, distinct = np.asarray(again.indices).astype(np.int64)[positions], again.dictionary
+        bare = distinct
+    blank = np.flatnonzero(np.asarray(pc.equal(bare, "")))
+    if len(blank) and np.isin(positions, blank).any():
+        bad = int(np.isin(positions, blank).argmax())
+        raise origin.error(f"{role} is empty; name both ends of every event", bad)
+    return NodeNames(positions, distinct, stripped)
+
+
+def _as_names(encoded: pa.DictionaryArray, role: str, origin: Origin) -> pa.Array:
+    """The distinct entries as text; an error at the first that is none."""
+    try:
+        distinct = encoded.dictionary.cast(pa.string())
+        distinct.validate(full=True)
+    except (pa.ArrowException, ValueError):
+        broken = [i for i in range(len(encoded.dictionary)) if not _is_name(encoded.dictionary.slice(i, 1))]
+        rows = np.isin(np.asarray(encoded.indices.fill_null(-1)), broken)
+        bad = int(rows.argmax())
+        raise origin.error(f"{role} is {_shown(encoded[bad])}, not text; give names as UTF-8 text", bad) from None
+    if kinds.is_floating(encoded.dictionary.type):  # a number that is none is not a name
+        return pc.if_else(pc.is_nan(encoded.dictionary), pa.scalar(None, pa.string()), distinct)
+    return distinct
+
+
+def _is_name(entry: pa.Array) -> bool:
+    try:
+        entry.cast(pa.string()).validate(full=True)
+    except (pa.ArrowException, ValueError):
+        return False
+    return True
 
 
 def _plain(column: pa.ChunkedArray, role: str, origin: Origin) -> pa.ChunkedArray:
@@ -206,6 +279,30 @@ def _microseconds(text: str, format: str) -> int:
     return (aware - EPOCH) // timedelta(microseconds=1)
 
 
+def _microseconds_of(column: pa.ChunkedArray, role: str, origin: Origin) -> NDArray[np.int64]:
+    """Dates, timestamps or durations as microseconds, which are finer than float64 seconds can resolve.
+
+    An entry beyond the calendar is refused: casting it would wrap around in silence.
+    """
+    if kinds.is_date32(column.type):
+        count = _array(column.cast(pa.int32())).astype(np.int64)  # days
+        factor = 86_400_000_000
+    else:
+        count = _array(column.cast(pa.int64()))
+        factor = {"s": 1_000_000, "ms": 1000, "us": 1, "ns": 0}[getattr(column.type, "unit", "ms")]
+    if not factor:
+        return count // 1000
+    most = LAST_DATE // factor
+    if len(count) and (count.max() > most or count.min() < -most):
+        bad = int(((count > most) | (count < -most)).argmax())
+        raise origin.error(
+            f"{role} {_shown(column[bad])} lies outside the years 1 to 9999; repair the entry, or correct the "
+            "unit of the column",
+            bad,
+        )
+    return count * factor
+
+
 def _first_failure(column: pa.ChunkedArray, kind: pa.DataType) -> int:
     """The position of the first entry that cannot be cast; the length of the column if all can.
 
@@ -248,5 +345,9 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _shown(value: pa.Scalar) -> str:
-    text = str(value)
+    try:
+        text = str(value)
+    except (ValueError, OverflowError):  # a date that Python's calendar does not have
+        text = f"{value.value:,}" if hasattr(value, "value") else str(value.type)
+    text = shortened(text, 80)
     return f"'{text}'" if text.strip() else "empty"

@@ -18,6 +18,7 @@ from dsrd.data import dyglib
 from dsrd.data.dataset import Dataset, Names
 from dsrd.data.parse import Origin
 from dsrd.data.tabular import METADATA, from_table, needed, require, written_columns
+from dsrd.decoding import first_line
 from dsrd.errors import DsrdError
 from dsrd.files import replacing, require_writable
 
@@ -34,11 +35,11 @@ def from_frame(frame: Any, columns: DataConfig = DataConfig(), *, name: str = "f
         table = pa.table(_with_distinct_columns(frame, columns, origin))
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise origin.error(
-            f"cannot be read as a table ({str(error).splitlines()[0]}); give a pandas, polars or pyarrow table"
+            f"cannot be read as a table ({first_line(error)}); give a pandas, polars or pyarrow table"
         ) from error
     if not table.num_rows:
         raise origin.error("has no events; give one row per event")
-    return from_table(table, written_columns(columns, table.schema), origin, name=name)
+    return from_table(table, written_columns(columns, table.schema, origin), origin, name=name)
 
 
 def _with_distinct_columns(frame: Any, columns: DataConfig, origin: Origin) -> Any:
@@ -74,6 +75,7 @@ def to_table(dataset: Dataset) -> pa.Table:
         "features": ["f_*"] if dataset.edge_dim else [],
         "label": None if dataset.label is None else "label",
         "dates": dataset.dates,
+        "keep_spaces": True,  # names are written as they are
     }
     return pa.table(columns).replace_schema_metadata({METADATA: json.dumps(metadata)})
 

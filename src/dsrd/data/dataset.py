@@ -18,6 +18,7 @@ from torch import Tensor
 
 from dsrd.config import DataConfig
 from dsrd.data.own_split import OwnSplit
+from dsrd.decoding import first_line
 from dsrd.errors import DsrdError
 from dsrd.events import Events, as_tensor
 
@@ -26,6 +27,9 @@ DEFAULT_COLUMNS = DataConfig()
 MOST_SUGGESTED = 5
 MOST_COMPARED = 2000
 """Maximal number of names compared letter by letter with a mistyped one: streams may have millions."""
+
+MOST_UNUSED, MOST_IDS_PER_EVENT = 10_000_000, 100
+"""Node ids may go up to the first number, or up to so many per event."""
 
 CLOCK_UNITS = {"milliseconds": 1e12, "microseconds": 1e15, "nanoseconds": 1e18}
 """The year 2001, counted since 1970 in each unit; four times as much is the year 2096."""
@@ -163,6 +167,7 @@ class Dataset:
     dates: bool = False  # times were dates in the file, and are seconds since 1970 (UTC) here
     catalogued: bool = False  # a copy of a data set of the catalogue
     law: Any = None  # the SynthConfig or MemoryConfig it was drawn from, if it is synthetic
+    mode: int = 0o666  # permissions of the files it was read from; copies of it get no others
     own_split: OwnSplit | None = None  # a split that came with the data; None: the published one
 
     @property
@@ -289,9 +294,10 @@ class Dataset:
         Edge features without names are called `f_0`, `f_1`, ...
         """
         events = Events.from_numpy(src, dst, time)
+        refuse_gaps(name, events)
         edges = _features(name, "edge", edge_x, len(events) + 1)
         nodes = _features(name, "node", node_x, events.num_nodes, at_least=True)
-        labels = None if label is None else np.asarray(label, dtype=np.float32)
+        labels = None if label is None else _float32s(f"{name}: labels", label)
         if labels is not None and labels.shape != (len(events),):
             raise DsrdError(
                 f"{name}: labels have shape {labels.shape}, expected one for each of {len(events)} events"
@@ -318,10 +324,33 @@ class Dataset:
         )
 
 
+def refuse_gaps(name: str, events: Events) -> None:
+    """Refuse ids far above the number of events: a table by node id has a row for each id up to the largest."""
+    most = max(MOST_UNUSED, MOST_IDS_PER_EVENT * len(events))
+    if events.num_nodes > most:
+        raise DsrdError(
+            f"{name}: node ids up to {events.num_nodes - 1} for {len(events):,} events; number the nodes without "
+            "gaps, or read the ids as names (`format` csv)"
+        )
+
+
+def _float32s(what: str, x: Any) -> NDArray[np.float32]:
+    try:
+        with np.errstate(over="ignore"):
+            array = np.asarray(x)
+            small = array.astype(np.float32, copy=False)
+    except (TypeError, ValueError) as error:
+        raise DsrdError(f"{what} are not numbers ({first_line(error)}); give an array of numbers") from error
+    if array.dtype != np.float32 and array.dtype.kind == "f" and (np.isinf(small) & np.isfinite(array)).any():
+        row = int(np.argwhere(np.isinf(small) & np.isfinite(array))[0][0])
+        raise DsrdError(f"{what}: row {row}: a number is beyond 32-bit numbers (3.4e38); scale them")
+    return small
+
+
 def _features(name: str, kind: str, x: Any, rows: int, at_least: bool = False) -> NDArray[np.float32]:
     if x is None:
         return np.zeros((rows, 0), dtype=np.float32)
-    matrix = np.asarray(x, dtype=np.float32)
+    matrix = _float32s(f"{name}: {kind} features", x)
     if matrix.ndim != 2 or (matrix.shape[0] < rows if at_least else matrix.shape[0] != rows):
         raise DsrdError(
             f"{name}: {kind} features have shape {tuple(matrix.shape)}, expected {rows} rows "

@@ -55,7 +55,7 @@ def read_processed(path: Path, config: DataConfig) -> Dataset:
             "read other files with the `format` csv"
         )
     table = read_csv(events, head, only=COLUMNS)
-    edge_x, node_x = read_npy(edge_file), read_npy(node_file)
+    edge_x, node_x = float32s(edge_file), float32s(node_file)
     src, dst = (
         _below(column_arrays.integers(table[end], end, origin, least=1), end, len(node_x), node_file, origin)
         for end in ("u", "i")
@@ -77,7 +77,7 @@ def read_processed(path: Path, config: DataConfig) -> Dataset:
         time,
         edge_x=edge_x,
         node_x=node_x,
-        label=column_arrays.numbers(table["label"], "label", origin),
+        label=column_arrays.float32s(table["label"], "label", origin),
         names=_read_names(names_file) if names_file.exists() else None,
         bipartite=bipartite,
         columns=replace(config, bipartite=bipartite),
@@ -101,18 +101,33 @@ def read_raw(path: Path, config: DataConfig) -> Dataset:
     time, dates = _in_order(table[when], origin, config)
     edge_x = np.zeros((len(src) + 1, len(features)), dtype=np.float32)  # [E + 1, d]
     for j, feature in enumerate(features):
-        edge_x[1:, j] = column_arrays.numbers(table[feature], f"feature {j} (field {j + 5})", origin)
+        edge_x[1:, j] = column_arrays.float32s(table[feature], f"feature {j} (field {j + 5})", origin)
     return Dataset.from_arrays(
         name_of(path),
         src,
         dst + src.max() if bipartite else dst,
         time,
         edge_x=edge_x,
-        label=column_arrays.numbers(table[state], "label (field 4)", origin),
+        label=column_arrays.float32s(table[state], "label (field 4)", origin),
         bipartite=bipartite,
         columns=replace(config, bipartite=bipartite),
         dates=dates,
     )
+
+
+def float32s(path: Path) -> NDArray[np.float32]:
+    """A `.npy` file of features as 32-bit numbers; larger ones are refused."""
+    array = read_npy(path)
+    with np.errstate(over="ignore"):
+        small = np.asarray(array, dtype=np.float32)
+    if array.dtype.itemsize > 4 and array.dtype.kind == "f":
+        too_large = np.isinf(small) & np.isfinite(array)
+        if too_large.any():
+            row = int(np.argwhere(too_large)[0][0])
+            raise DsrdError(
+                f"{path}: row {row}: {array[too_large][0]:g} is beyond 32-bit numbers; scale the features"
+            )
+    return small
 
 
 def _in_order(column: pa.ChunkedArray, origin: Origin, config: DataConfig) -> tuple[NDArray[np.float64], bool]:
@@ -136,4 +151,6 @@ def _read_names(path: Path) -> Names:
     head = csv_head(path)
     table = read_csv(path, head, only=["name", "target"], text=["name"])
     targets = np.asarray(table["target"])
+    if targets.dtype != np.bool_:
+        raise DsrdError(f"{path}: target is not true or false in every row; convert the original again")
     return Names(table["name"].cast(pa.string()).combine_chunks(), targets if targets.any() else None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import http.client
+import os
 import re
 import shutil
 import ssl
@@ -15,12 +16,14 @@ import urllib.request
 import zipfile
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
+from typing import IO
 from urllib.parse import urlsplit
 
 from dsrd.data.catalog import DatasetSpec
 from dsrd.data.dyglib import PREFIX
+from dsrd.decoding import expansion_limit, first_line, regular_file, too_large
 from dsrd.errors import DsrdError, MachineError
-from dsrd.files import replacing
+from dsrd.files import PART, replacing
 
 Progress = Callable[[int, int | None], None]
 """Called with the number of bytes received and of bytes expected (None if the server does not say)."""
@@ -59,29 +62,44 @@ def fetch(
     place = folder / source.name
     if (place / f"{PREFIX}{source.name}.csv").exists() or (place / f"{source.name}.csv").exists():
         return place
+    had = set(place.iterdir()) if place.is_dir() else set()
     file = fetch(source.url, place, sha256=sha256 or source.sha256, md5=md5 or source.md5, progress=progress)
     if file.suffix == ".zip":
-        _unpack(file, source.name)
-        file.unlink()
+        _unpack(file, source.name, ours=file not in had)
+        if file not in had:
+            file.unlink()
     return place
 
 
 def _download(url: str, target: Path, sha256: str | None, md5: str | None, progress: Progress | None) -> Path:
     if urlsplit(url).scheme not in ("http", "https"):
         raise DsrdError(f"{url}: only http and https addresses can be fetched")
-    part = target.with_name(f"{target.name}.part")
-    if target.exists():
-        target.replace(part)  # its checksum is checked again, so that a damaged file is not kept
-    else:
-        _download_with_retries(url, part, progress)
-    for kind, expected in (("sha256", sha256), ("md5", md5)):
-        checksum = _checksum(part, kind) if expected else None
-        if expected and checksum != expected.lower():
+    expected = {kind: value.lower() for kind, value in (("sha256", sha256), ("md5", md5)) if value}
+    if target.is_symlink() or target.exists():
+        # It may be a file of the user's: it is never removed.
+        for kind, value in expected.items():
+            checksum = _checksum(regular_file(target), kind)
+            if checksum != value:
+                raise DsrdError(
+                    f"{target}: exists, and its {kind} is {checksum}, expected {value}; move it away and fetch "
+                    "again"
+                )
+        return target
+    part = target.with_name(f"{target.name}{PART}")
+    _refuse_foreign(part)
+    _download_with_retries(url, part, progress)
+    for kind, value in expected.items():
+        checksum = _checksum(part, kind)
+        if checksum != value:
             part.unlink()
-            raise DsrdError(
-                f"{url}: {kind} is {checksum}, expected {expected}; the file was removed, fetch it again"
-            )
+            raise DsrdError(f"{url}: {kind} is {checksum}, expected {value}; the file was removed, fetch it again")
     return part.replace(target)
+
+
+def _refuse_foreign(part: Path) -> None:
+    """Refuse to append to what is not a partial download of this user: a link would lead to another file."""
+    if part.is_symlink() or (part.exists() and not part.is_file()):
+        raise DsrdError(f"{part}: is a link or no file; remove it and fetch again")
 
 
 def _download_with_retries(url: str, part: Path, progress: Progress | None) -> None:
@@ -94,6 +112,8 @@ def _download_with_retries(url: str, part: Path, progress: Progress | None) -> N
             return _resume(url, part, progress)
         except _TransferError as error:
             reason = str(error)
+        except DsrdError:
+            raise
         except OSError as error:
             full = error.errno == errno.ENOSPC
             problem = "the disk is full; free some space" if full else f"{error.strerror}; choose another folder"
@@ -130,9 +150,11 @@ def _resume(url: str, part: Path, progress: Progress | None) -> None:
 
 
 def _append(response: http.client.HTTPResponse, part: Path, have: int, progress: Progress | None) -> None:
-    length = response.headers.get("Content-Length")
-    total = have + int(length) if length else None
-    with part.open("ab" if have else "wb") as file:
+    length = response.headers.get("Content-Length", "")
+    total = have + int(length) if length.isascii() and length.isdigit() else None  # some servers send nonsense
+    flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    flags |= os.O_APPEND if have else os.O_TRUNC
+    with os.fdopen(os.open(part, flags, 0o666), "ab" if have else "wb") as file:
         while block := response.read(BLOCK):
             file.write(block)
             have += len(block)
@@ -152,8 +174,11 @@ def _checksum(path: Path, kind: str) -> str:
         return hashlib.file_digest(file, kind).hexdigest()
 
 
-def _unpack(archive: Path, name: str) -> None:
-    """Extract the files of one data set next to the archive. Members are chosen by file name, in any folder."""
+def _unpack(archive: Path, name: str, ours: bool) -> None:
+    """Extract the files of one data set next to the archive. Members are chosen by file name, in any folder.
+
+    A damaged archive is removed if it is `ours`: one that was there before belongs to the user.
+    """
     processed = [f"{PREFIX}{name}.npy", f"{PREFIX}{name}_node.npy", f"{PREFIX}{name}.csv"]
     try:
         with zipfile.ZipFile(archive) as bundle:
@@ -169,14 +194,23 @@ def _unpack(archive: Path, name: str) -> None:
                         f"{archive}: the archive has no {processed[-1]} and no {file}; get another copy"
                     )
                 _extract(bundle, members[file], archive, archive.with_name(file))
-    except zipfile.BadZipFile as error:
-        archive.unlink()
-        raise DsrdError(
-            f"{archive}: not a complete zip archive ({error}); it was removed, fetch it again"
-        ) from error
+    except DsrdError:
+        raise
+    except MemoryError:
+        raise
+    except Exception as error:  # zipfile, zlib, lzma and bz2 have a type for every fault
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        remedy = "it was removed, fetch it again" if ours else "move it away and fetch it again"
+        if ours:
+            archive.unlink()
+        raise DsrdError(f"{archive}: not a complete zip archive ({first_line(error)}); {remedy}") from error
 
 
 def _extract(bundle: zipfile.ZipFile, member: zipfile.ZipInfo, archive: Path, target: Path) -> None:
+    limit = expansion_limit(archive.stat().st_size)
+    if member.file_size > limit:
+        raise too_large(f"{archive}: {member.filename}", limit)
     with replacing(target) as temporary, temporary.open("wb") as file:
         try:
             with bundle.open(member) as content:
@@ -186,5 +220,18 @@ def _extract(bundle: zipfile.ZipFile, member: zipfile.ZipInfo, archive: Path, ta
                 raise DsrdError(
                     f"{archive}: its compression is unknown to Python; install the program `unzip` and fetch again"
                 ) from error
-            if subprocess.run(["unzip", "-p", str(archive), member.filename], stdout=file).returncode:
-                raise DsrdError(f"{archive}: `unzip` cannot read {member.filename}; fetch it again") from error
+            _unzip(archive, member, file, limit, error)
+
+
+def _unzip(archive: Path, member: zipfile.ZipInfo, file: IO[bytes], limit: int, reason: Exception) -> None:
+    """Extract with the program `unzip`; a member that is longer than it says is not written to the end."""
+    command = ["unzip", "-p", str(archive), member.filename]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as program:
+        assert program.stdout is not None
+        while block := program.stdout.read(BLOCK):
+            file.write(block)
+            if file.tell() > limit:
+                program.kill()
+                raise too_large(f"{archive}: {member.filename}", limit) from reason
+    if program.returncode:
+        raise DsrdError(f"{archive}: `unzip` cannot read {member.filename}; fetch it again") from reason

@@ -56,6 +56,11 @@ class GrowingStream:
         self.last_time = float(dataset.events.time[-1]) if self.num_events else -np.inf
 
     @property
+    def has_arrivals(self) -> bool:
+        """Whether `dataset` has events to join."""
+        return bool(self._arrivals)
+
+    @property
     def columns(self) -> DataConfig:
         return self._dataset.columns
 
@@ -223,7 +228,7 @@ class GrowingStream:
             return src, dst, (src < self.num_nodes) & (dst < self.num_nodes), ()
         sides = []
         for end, column, target in (("source", columns.source, False), ("target", columns.target, True)):
-            code, distinct = column_arrays.names(table[column], end, origin)
+            code, distinct = column_arrays.names(table[column], end, origin, keep_spaces=columns.keep_spaces)
             names = distinct.to_pylist()
             ids = np.array([self.find(name, target=target) or 0 for name in names], dtype=np.int64)
             sides.append((code, names, ids))
@@ -244,11 +249,11 @@ class GrowingStream:
         """Features in the column order of the stream, whatever the order in the table."""
         matrix = np.zeros((len(table), self.edge_dim), dtype=np.float32)
         for j, feature in enumerate(self._dataset.features):
-            matrix[:, j] = column_arrays.numbers(table[feature], f"feature '{feature}'", origin)
+            matrix[:, j] = column_arrays.float32s(table[feature], f"feature '{feature}'", origin)
         return matrix
 
 
 def _label(table: pa.Table, columns: DataConfig, origin: Origin) -> NDArray[np.float32]:
     if columns.label is None:
         return np.full(len(table), np.nan, dtype=np.float32)
-    return column_arrays.numbers(table[columns.label], "label", origin).astype(np.float32)
+    return column_arrays.float32s(table[columns.label], "label", origin)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import csv
-import gzip
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +16,13 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
+from dsrd.data import gzipped
+from dsrd.decoding import decoding, expansion_limit, first_line, regular_file, too_large
 from dsrd.errors import DsrdError
+
+PARQUET = "a complete Parquet file"
+LEAST_ENTRY = 4  # bytes that an entry of a column takes in memory
+LONGEST_HEADER = 1 << 24  # characters; a file whose first line is longer is not a table
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +57,11 @@ class Head:
 
 def csv_head(path: Path) -> Head:
     """Header, number of fields, and delimiter: the most frequent of comma, tab and semicolon in the header."""
+    _refuse_other_formats(path)
     with _opened(path) as file:
-        header = file.readline()
+        header = file.readline(LONGEST_HEADER)
+        if len(header) == LONGEST_HEADER:
+            raise DsrdError(f"{path}: has no header line; it needs one, and one line per event")
         if not header.strip():
             raise DsrdError(f"{path}: the file is empty; it needs a header line and one line per event")
         delimiter = max(",\t;", key=header.count)
@@ -72,7 +80,7 @@ def read_csv(path: Path, head: Head, *, only: Sequence[str] = (), text: Sequence
         raise DsrdError(f"{path}: has a header but no events; give one line per event")
     try:
         table = pyarrow.csv.read_csv(
-            str(path),
+            gzipped.Expanded(path) if gzipped.is_gzipped(path) else str(path),
             read_options=pyarrow.csv.ReadOptions(
                 column_names=head.names if only else None,
                 autogenerate_column_names=not only,
@@ -85,59 +93,76 @@ def read_csv(path: Path, head: Head, *, only: Sequence[str] = (), text: Sequence
                 column_types={name: pa.dictionary(pa.int32(), pa.string()) for name in text},
             ),
         )
-    except (pa.ArrowException, OSError) as error:
+    except DsrdError:
+        raise
+    except Exception as error:
         raise _csv_fault(path, head, len(head.names) if only else head.fields, error) from error
     return table
 
 
 def parquet_schema(path: Path) -> pa.Schema:
-    with _read_errors(path, "a complete Parquet file"):
+    with decoding(regular_file(path), PARQUET):
         return pyarrow.parquet.read_schema(str(path))
 
 
 def read_parquet(path: Path, only: Sequence[str]) -> pa.Table:
-    with _read_errors(path, "a complete Parquet file"):
-        table = pyarrow.parquet.ParquetFile(str(path)).read(columns=list(only))
+    """The columns `only`; a file that is far smaller than what it expands to is refused."""
+    with decoding(regular_file(path), PARQUET):
+        file = pyarrow.parquet.ParquetFile(str(path))
+        limit = expansion_limit(path.stat().st_size)
+        if file.metadata.num_rows * len(only) * LEAST_ENTRY > limit:
+            raise too_large(path, limit)
+        table = file.read(columns=list(only))
+        table.validate()
     if not table.num_rows:
         raise DsrdError(f"{path}: has no events; give one row per event")
     return table
 
 
 def read_npy(path: Path) -> NDArray[Any]:
-    """An array from a `.npy` file, memory-mapped; pickled objects are refused."""
-    with _read_errors(path, "a complete .npy file of numbers"):
+    """A matrix or a vector from a `.npy` file, memory-mapped; pickled objects are refused."""
+    with decoding(regular_file(path), "a complete .npy file of numbers"):
         array = np.load(path, mmap_mode="r", allow_pickle=False)
+        if not isinstance(array, np.ndarray):
+            raise ValueError("it is an archive of several arrays")
         if array.dtype.kind not in "fiub":
             raise ValueError(f"its entries are {array.dtype}")
+        if not array.ndim:
+            raise ValueError("it is a single number, not an array")
         return np.asarray(array)
 
 
-@contextmanager
-def _read_errors(path: Path, kind: str) -> Iterator[None]:
-    if not path.is_file():
-        raise DsrdError(f"{path}: no such file; check the path")
-    try:
-        yield
-    except (pa.ArrowException, OSError, ValueError, EOFError, KeyError) as error:
-        raise DsrdError(f"{path}: cannot be read as {kind} ({_first_line(error)}); get the file again") from error
+OTHER_FORMATS = {
+    b"\x1f\x8b": "is compressed by gzip; give it a name that ends in .gz",
+    b"BZh": "is compressed by bzip2; expand it first",
+    b"\xfd7zXZ": "is compressed by xz; expand it first",
+    b"(\xb5/\xfd": "is compressed by zstandard; expand it first",
+    b"PK\x03\x04": "is a zip archive or a spreadsheet; give a CSV file",
+    b"PAR1": "is a Parquet file; give it a name that ends in .parquet",
+    b"\xff\xfe": "row 1: not UTF-8 but UTF-16; save the file as UTF-8",
+    b"\xfe\xff": "row 1: not UTF-8 but UTF-16; save the file as UTF-8",
+}
+"""First bytes of files that are often taken for CSV, and what to do."""
 
 
-def _open_bytes(path: Path) -> IO[bytes]:
-    return cast(IO[bytes], gzip.open(path)) if path.suffix == ".gz" else path.open("rb")
+def _refuse_other_formats(path: Path) -> None:
+    if gzipped.is_gzipped(path):
+        return
+    with decoding(regular_file(path), "CSV"), path.open("rb") as file:
+        start = file.read(8)
+    for magic, remedy in OTHER_FORMATS.items():
+        if start.startswith(magic):
+            raise DsrdError(f"{path}: {remedy}")
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[IO[str]]:
     """The text of a file that may be compressed; UTF-8 with or without a byte order mark."""
-    try:
-        with _open_bytes(path) as file:
+    with decoding(regular_file(path), "CSV"), gzipped.opened(path) as file:
+        try:
             yield TextIOWrapper(file, encoding="utf-8-sig", newline="")
-    except FileNotFoundError:
-        raise DsrdError(f"{path}: no such file; check the path") from None
-    except UnicodeDecodeError as error:
-        raise _not_utf8(path) from error
-    except (OSError, EOFError, csv.Error) as error:
-        raise DsrdError(f"{path}: cannot be read as CSV ({_first_line(error)}); get the file again") from error
+        except UnicodeDecodeError as error:
+            raise _not_utf8(path) from error
 
 
 def _csv_fault(path: Path, head: Head, expected: int, error: Exception) -> DsrdError:
@@ -157,11 +182,11 @@ def _csv_fault(path: Path, head: Head, expected: int, error: Exception) -> DsrdE
                 )
     if "utf8" in str(error).lower():
         return _not_utf8(path)
-    return DsrdError(f"{path}: cannot be read as CSV ({_first_line(error)}); repair the file")
+    return DsrdError(f"{path}: cannot be read as CSV ({first_line(error)}); repair the file")
 
 
 def _not_utf8(path: Path) -> DsrdError:
-    with _open_bytes(path) as file:
+    with gzipped.opened(path) as file:
         for number, line in enumerate(file, start=1):
             try:
                 line.decode("utf-8")
@@ -172,11 +197,10 @@ def _not_utf8(path: Path) -> DsrdError:
 
 def _line_of(path: Path, row: int) -> int:
     """The line number of a table row (blank lines are skipped, the header is line 1)."""
-    with _opened(path) as file:
-        lines = csv.reader(file)
-        filled = (lines.line_num for fields in lines if fields)
-        return next(line for index, line in enumerate(filled) if index == row + 1)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    try:
+        with _opened(path) as file:
+            lines = csv.reader(file)
+            filled = (lines.line_num for fields in lines if fields)
+            return next((line for index, line in enumerate(filled) if index == row + 1), row + 2)
+    except DsrdError:  # an entry that is too long for the csv module
+        return row + 2

@@ -15,6 +15,7 @@ from dsrd.data import catalog, dyglib, parse, tabular, tgb
 from dsrd.data.cache import cached
 from dsrd.data.convert import from_frame, from_pyg, is_pyg
 from dsrd.data.dataset import Dataset
+from dsrd.decoding import first_line, regular_file, shortened
 from dsrd.errors import DsrdError, unknown
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def load(
     time_format: str | None = None,
     format: str = "auto",
     bipartite: bool | None = None,
+    keep_spaces: bool = False,
     name: str | None = None,
     data_dir: str | Path | None = None,
     cache: bool = True,
@@ -47,9 +49,9 @@ def load(
 
     `source`, `target` and `time` name the columns; `features` names numeric columns, also by pattern (`f_*`).
     `time_format` is the format of dates, as for strptime. `bipartite` says that sources and targets are separate
-    nodes, even if they share a name. `format` is `csv`, `parquet`, `dyglib` (a folder with `ml_NAME.csv`,
-    `ml_NAME.npy`, `ml_NAME_node.npy`) or `dyglib-raw` (`NAME.csv` as the benchmarks publish it). Parsed files are
-    cached unless `cache` is false.
+    nodes, even if they share a name. Spaces around names are removed unless `keep_spaces`. `format` is `csv`,
+    `parquet`, `dyglib` (a folder with `ml_NAME.csv`, `ml_NAME.npy`, `ml_NAME_node.npy`) or `dyglib-raw`
+    (`NAME.csv` as the benchmarks publish it). Parsed files are cached unless `cache` is false.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -61,7 +63,8 @@ def load(
     """
     columns = {"source": source, "target": target, "time": time, "label": label, "time_format": time_format}
     patterns = (features,) if isinstance(features, str) else tuple(features)
-    config = overridden(DataConfig(), {**columns, "features": patterns, "format": format, "bipartite": bipartite})
+    kinds = {"format": format, "bipartite": bipartite, "keep_spaces": keep_spaces}
+    config = overridden(DataConfig(), {**columns, "features": patterns, **kinds})
     return load_with(data, config, name=name, data_dir=data_dir, cache=cache)
 
 
@@ -179,9 +182,9 @@ def _locate(dataset: str | Path, data_dir: str | Path | None) -> Path:
     name = spec.name if spec else dataset
     folders = data_folders(data_dir)
     for folder in folders:
-        if (folder / name).is_dir():
+        if _exists(folder / name) and (folder / name).is_dir():
             return folder / name
-    if path.exists():
+    if _exists(path):
         return path
     if spec is None:
         raise unknown("data set", dataset, catalog.SPECS)
@@ -195,10 +198,11 @@ def _plan(path: Path, config: DataConfig) -> _Plan:
     format = config.format
     if format not in (*READERS, "auto"):
         raise unknown("format", format, [*READERS, "auto"])
-    if not path.exists():
+    if not _exists(path):
         raise DsrdError(f"{path}: no such file; check the path, or give the name of a data set")
     if path.is_dir():
         return _plan_folder(path, format)
+    regular_file(path)
     if format != "auto":
         return _Plan(path, format)
     if path.suffix.lower() in (".parquet", ".pq"):
@@ -211,6 +215,13 @@ def _plan(path: Path, config: DataConfig) -> _Plan:
     if path.name.startswith(dyglib.PREFIX) and set(dyglib.COLUMNS) <= set(head.names):
         return _Plan(path, "dyglib")
     return _Plan(path, "dyglib-raw" if dyglib.looks_raw(head) else "csv")
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError as error:
+        raise DsrdError(f"{shortened(str(path))}: {first_line(error).lower()}; check the path") from error
 
 
 def _plan_folder(folder: Path, format: str) -> _Plan:
@@ -241,7 +252,7 @@ def _read_csv(path: Path, columns: DataConfig) -> Dataset:
 
 def _read_parquet(path: Path, columns: DataConfig) -> Dataset:
     origin, schema = parse.parquet_origin(path), parse.parquet_schema(path)
-    columns = tabular.written_columns(columns, schema)
+    columns = tabular.written_columns(columns, schema, origin)
     tabular.require(columns, schema.names, origin)
     table = parse.read_parquet(path, tabular.needed(columns, schema.names))
     dataset = tabular.from_table(table, columns, origin, name=dyglib.name_of(path))

@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from dsrd.config import DataConfig
 from dsrd.data import column_arrays
 from dsrd.data.dataset import Dataset, Names
+from dsrd.data.oddities import odd_events, odd_names
 from dsrd.data.parse import Origin
+from dsrd.decoding import decoding, shortened
 
 METADATA = b"dsrd"
 """Key of the schema metadata in tables that `dsrd` wrote: what the columns cannot express."""
@@ -75,7 +77,7 @@ def from_table(table: pa.Table, columns: DataConfig, origin: Origin, *, name: st
 
     Bipartite: sources and targets have separate names, and targets are numbered after all sources.
     """
-    written = json.loads((table.schema.metadata or {}).get(METADATA, b"{}"))
+    written = _written(table.schema, origin)
     bipartite = columns.bipartite
     if bipartite is None:
         bipartite = bool(written.get("bipartite", False))
@@ -93,12 +95,14 @@ def from_table(table: pa.Table, columns: DataConfig, origin: Origin, *, name: st
         )
         names: Names | None = None
     else:
-        src, dst, names = _number(table, columns, origin, order, bipartite)
+        src, dst, names, name_notes = _number(table, columns, origin, order, bipartite)
+        notes += name_notes
     features = feature_names(columns, table.column_names)
     edge_x = np.zeros((len(time) + 1, len(features)), dtype=np.float32)  # [E + 1, d]
     for j, feature in enumerate(features):
-        edge_x[1:, j] = column_arrays.numbers(table[feature], f"feature '{feature}'", origin)[order]
-    label = column_arrays.numbers(table[columns.label], "label", origin)[order] if columns.label else None
+        edge_x[1:, j] = column_arrays.float32s(table[feature], f"feature '{feature}'", origin)[order]
+    label = column_arrays.float32s(table[columns.label], "label", origin)[order] if columns.label else None
+    notes += odd_events(src[order], dst[order], time[order], dates)
     return Dataset.from_arrays(
         name,
         src[order],
@@ -115,12 +119,40 @@ def from_table(table: pa.Table, columns: DataConfig, origin: Origin, *, name: st
     )
 
 
-def written_columns(columns: DataConfig, schema: pa.Schema) -> DataConfig:
+WRITTEN: dict[str, tuple[type, ...]] = {
+    "bipartite": (bool,),
+    "ids_are_names": (bool,),
+    "features": (list,),
+    "label": (str, type(None)),
+    "dates": (bool,),
+    "keep_spaces": (bool,),
+}
+"""What the metadata of a table that `dsrd` wrote hold, and of which type."""
+
+
+def _written(schema: pa.Schema, origin: Origin) -> dict[str, Any]:
+    """The metadata of a table that `dsrd` wrote; of any other table, nothing."""
+    text = (schema.metadata or {}).get(METADATA)
+    if text is None:
+        return {}
+    remedy = "convert the original again, or remove the metadata `dsrd` from its schema"
+    with decoding(f"{origin.name}: metadata", "those of a table that dsrd wrote", remedy):
+        written = {"keep_spaces": False, **json.loads(text)}
+        for name, kinds in WRITTEN.items():
+            if not isinstance(written[name], kinds):
+                raise ValueError(f"{name} is {written[name]}")
+        if not all(isinstance(pattern, str) for pattern in written["features"]):
+            raise ValueError(f"features are {written['features']}")
+    return written
+
+
+def written_columns(columns: DataConfig, schema: pa.Schema, origin: Origin) -> DataConfig:
     """The columns stored in a table that `dsrd` wrote, unless others are requested."""
-    written = json.loads((schema.metadata or {}).get(METADATA, b"{}"))
+    written = _written(schema, origin)
     if not written or replace(columns, format="auto", bipartite=None) != DataConfig():
         return columns
-    return replace(columns, features=tuple(written["features"]), label=written["label"])
+    kept = {"features": tuple(written["features"]), "label": written["label"]}
+    return replace(columns, **kept, keep_spaces=written["keep_spaces"])
 
 
 def ignored(columns: DataConfig, available: Sequence[str]) -> tuple[str, ...]:
@@ -147,21 +179,26 @@ def _order(time: NDArray[np.float64]) -> tuple[Any, tuple[str, ...]]:
 
 def _number(
     table: pa.Table, columns: DataConfig, origin: Origin, order: Any, bipartite: bool
-) -> tuple[NDArray[np.int64], NDArray[np.int64], Names]:
-    """Node ids by table row, and their names; ids follow the first appearance in time."""
-    src, src_names = column_arrays.names(table[columns.source], "source", origin)
-    dst, dst_names = column_arrays.names(table[columns.target], "target", origin)
+) -> tuple[NDArray[np.int64], NDArray[np.int64], Names, tuple[str, ...]]:
+    """Node ids by table row, their names, and notes; ids follow the first appearance in time."""
+    src_read, dst_read = (
+        column_arrays.node_names(table[name], role, origin, keep_spaces=columns.keep_spaces)
+        for role, name in (("source", columns.source), ("target", columns.target))
+    )
+    (src, src_names), (dst, dst_names) = ((read.codes, read.distinct) for read in (src_read, dst_read))
+    stripped = src_read.stripped + dst_read.stripped
     if bipartite:
         src_rank, src_names = _by_appearance(src[order], src_names)
         dst_rank, dst_names = _by_appearance(dst[order], dst_names)
         first_target = len(src_names) + 1
         names = Names.two_kinds(_with_padding(src_names, dst_names), first_target)
-        return src_rank[src] + 1, dst_rank[dst] + first_target, names
+        notes = odd_names(src_names, stripped) + odd_names(dst_names, 0)
+        return src_rank[src] + 1, dst_rank[dst] + first_target, names, notes
     both = pa.concat_arrays([src_names, dst_names]).dictionary_encode()
     shared = np.asarray(both.indices).astype(np.int64)
     src, dst = shared[src], shared[dst + len(src_names)]
     rank, distinct = _by_appearance(np.stack([src[order], dst[order]], axis=1).reshape(-1), both.dictionary)
-    return rank[src] + 1, rank[dst] + 1, Names(_with_padding(distinct))
+    return rank[src] + 1, rank[dst] + 1, Names(_with_padding(distinct)), odd_names(distinct, stripped)
 
 
 def _by_appearance(codes: NDArray[np.int64], names: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
@@ -180,5 +217,5 @@ def _with_padding(*names: pa.Array) -> pa.Array:
 
 
 def _listed(names: Sequence[str], most: int = 12) -> str:
-    shown = ", ".join(names[:most]) + (", ..." if len(names) > most else "")
+    shown = ", ".join(shortened(name, 60) for name in names[:most]) + (", ..." if len(names) > most else "")
     return f"the column{'s' if len(names) > 1 else ''} {shown}"

@@ -20,12 +20,14 @@ from dsrd.estimator.surprise import recent_surprises
 from dsrd.evaluate.calibration import SAMPLE, calibration
 from dsrd.evaluate.scoring import to_end_of_training
 from dsrd.evaluate.task import Task
-from dsrd.files import is_empty, replacing_folder, write_json
-from dsrd.models import Snapshot, TemporalModel
+from dsrd.files import is_empty, replacing_folder
+from dsrd.models import Snapshot, TemporalModel, configured
+from dsrd.reporter import current
 from dsrd.train import checkpoint
-from dsrd.train.build import checkpoint_faults
+from dsrd.train.build import checkpoint_faults, verify_state
 from dsrd.train.record import Record, evaluation_record, identity
 from dsrd.train.run_folder import RunFolder, check_data
+from dsrd.train.sizes import refuse_negatives
 from dsrd.train.stopping import TrainingProgress
 from dsrd.train.trainer import EpochCallback, Trainer, model_note, train_on_all_events
 
@@ -88,8 +90,9 @@ class Fitted:
             return None
         if self.trained is None:
             assert self.folder is not None
-            groups, _ = checkpoint.load(RunFolder(self.folder).best, only=("state",))
-            self.trained = groups.get("state", {})
+            path = RunFolder(self.folder).best
+            groups, _ = checkpoint.load(path, only=("state",))
+            self.trained = verify_state(self.evaluated, groups.get("state", {}), path, self.extent.events)
         return self.trained
 
     def trained_until(self) -> float:
@@ -100,6 +103,7 @@ class Fitted:
 
     def evaluate(self, run: RunConfig) -> Record:
         """The record of the model that validation chose; one trained on all events has no test events left."""
+        refuse_negatives(run, self.task)
         with self.online.state_preserved():
             trained = self.state_after_training()
             record = evaluation_record(run, self.task, self.evaluated, trained, self.progress)
@@ -166,7 +170,7 @@ class Fitted:
         )
 
     def _save_all(self, folder: RunFolder, history: bool) -> None:
-        write_json(folder.settings, self.run.to_dict())
+        folder.write_config(self.run)
         if self.folder is not None and RunFolder(self.folder).best.exists():
             for name in FILES_OF_TRAINING:
                 if (self.folder / name).exists():
@@ -197,7 +201,7 @@ class Fitted:
         if history:
             folder.extend_history(self.online.stream.dataset())
         if self.record is not None:
-            write_json(folder.record, self.record)
+            folder.write_record(self.record)
         if history:
             num_events = {head: count for head, (_, count) in self.recent.items()}
             bits = {head: values for head, (values, _) in self.recent.items()}
@@ -241,7 +245,10 @@ def open_folder(folder: RunFolder, stream: Any = None, data_dir: str | Path | No
         final_note = checkpoint.note(folder.final)
         final = {key: final_note[key] for key in final_note if key in ("epochs", "events", "losses")}
         model = folder.load_model(run, final=True)
-    state, recent, num_observed = folder.read_now() if folder.has_history else (None, {}, 0)
+    events = len(dataset.events)
+    state, recent, num_observed = folder.now_of(model, events) if folder.has_history else (None, {}, 0)
+    if not folder.has_checksums:
+        current().note(f"{folder.path}: an earlier version wrote it without checksums; damage is not noticed")
     return Fitted(
         run=run,
         online=OnlineModel(model, dataset, state, num_observed),
@@ -310,3 +317,25 @@ def training_data(folder: RunFolder, dataset: Dataset, note_to_user: Callable[[s
 
 def _borders(dataset: Dataset) -> tuple[int, int] | None:
     return None if dataset.own_split is None else dataset.own_split.borders
+
+
+def clock_notes(model: TemporalModel, run: RunConfig, dataset: Dataset) -> list[str]:
+    """A warning if the stream's unit of time is not the one the model was designed for."""
+    unit = dataset.clock_unit
+    if unit is None or model.any_clock:
+        return []
+    return [f"times look like {unit} since 1970: {run.model} was made for seconds, and depends on the unit"]
+
+
+def params_of(run: RunConfig) -> dict[str, Any]:
+    """The arguments of the constructor for this run."""
+    defaults = configured(RunConfig(dataset="", model=run.model, preset=run.preset), {})
+    changed = {
+        f"{part}__{name}": value
+        for part in ("train", "evaluate")
+        for name, value in vars(getattr(run, part)).items()
+        if value != getattr(getattr(defaults, part), name)
+    }
+    model_settings = {f"model__{name}": value for name, value in run.model_args.items()}
+    named = {"model": run.model, "preset": run.preset, "protocol": run.protocol, "seed": run.seed}
+    return {**named, **changed, **model_settings}

@@ -12,24 +12,30 @@ import torch
 from numpy.typing import NDArray
 
 from dsrd.config import RunConfig
-from dsrd.data.dataset import Dataset
-from dsrd.data.growing import Arrival, GrowingStream, Late
+from dsrd.data.growing import Late
 from dsrd.data.read import load
 from dsrd.errors import DsrdError
 from dsrd.estimator.answers import answer_pairs, best_partners
-from dsrd.estimator.fitted import Callbacks, Fitted, open_folder, train, training_data
+from dsrd.estimator.fitted import (
+    Callbacks,
+    Fitted,
+    clock_notes,
+    open_folder,
+    params_of,
+    train,
+    training_data,
+)
 from dsrd.estimator.later_events import evaluate_later_events
-from dsrd.estimator.queries import NodeIds, as_names, query_of, time_of
+from dsrd.estimator.queries import NodeIds, as_names, query_of, time_of, upcoming
 from dsrd.estimator.results import Results
 from dsrd.estimator.surprise import percentiles, surprises
-from dsrd.estimator.tables import InputTable, Table, answer_name, input_table, with_answers
+from dsrd.estimator.tables import Table, answer_name, input_table, with_answers
 from dsrd.evaluate.scoring import measured_heads
 from dsrd.evaluate.task import Task
-from dsrd.files import write_json
 from dsrd.models import DEFAULT, TemporalModel, configured, full_names
 from dsrd.reporter import Reporter, reporting
-from dsrd.train.build import build
 from dsrd.train.run_folder import RunFolder
+from dsrd.train.sizes import fitting_model
 
 Shown = bool | Reporter
 """Whether to show progress, or the reporter that shows it."""
@@ -37,6 +43,8 @@ Shown = bool | Reporter
 
 class LinkPredictor:
     """Predicts which nodes interact next in a stream of events, and learns of new events as they arrive.
+
+    A fitted model may be asked, and given events, from several threads: see `OnlineModel`.
 
     >>> stream = load("synth:events=600")
     >>> model = LinkPredictor(epochs=1, dim=8, seed=1).fit(stream, progress=False)
@@ -106,8 +114,9 @@ class LinkPredictor:
     @property
     def nodes(self) -> list[str]:
         """The names of all nodes, in the order of `embed()`."""
-        stream = self.fitted.online.stream
-        return [stream.name(node) for node in range(1, stream.num_nodes)]
+        online = self.fitted.online
+        with online.lock.shared():
+            return [online.stream.name(node) for node in range(1, online.stream.num_nodes)]
 
     def run_for(self, stream: Any, *, final: bool | None = None) -> RunConfig:
         """The settings with which `fit` would train on a stream."""
@@ -145,9 +154,9 @@ class LinkPredictor:
             report.note(*dataset.notes)
             task = Task.of(dataset)
             # built here once, and not kept, so that bad settings fail before a folder is written
-            untrained = build(run, dataset, task.split.train)
+            untrained = fitting_model(run, task)
             measured_heads(untrained, run.evaluate)
-            report.note(*_clock_notes(untrained, run, dataset))
+            report.note(*clock_notes(untrained, run, dataset))
             if folder is None:
                 self._fitted = train(run, task, None, on_epoch)
                 return self
@@ -180,17 +189,19 @@ class LinkPredictor:
         The model and its state do not change. `settings` are those of evaluation: `questions=True`, ...
         """
         fitted, run = self.fitted, self._evaluation_run(protocol, head, settings)
-        with reporting(progress):
-            if events is not None:
-                return Results(evaluate_later_events(run, fitted, self._arrival(events, "refuse")))
+        table = None if events is None else input_table(events, self._column_names, "events")
+        with fitted.online.lock.alone(), reporting(progress):
+            if table is not None:
+                arrival = fitted.online.stream.arrival(table.table, table.origin)
+                return Results(evaluate_later_events(run, fitted, arrival))
             if run == fitted.run and fitted.record is not None:
                 return Results(fitted.record)
             record = fitted.evaluate(run)
-        if run == fitted.run:
-            fitted.record = record
-            if fitted.folder is not None:
-                write_json(RunFolder(fitted.folder).record, record)
-        else:
+            if run == fitted.run:
+                fitted.record = record
+                if fitted.folder is not None:
+                    RunFolder(fitted.folder).write_record(record)
+        if run != fitted.run:
             record["trained"] = {"protocol": fitted.run.protocol, "config": fitted.run.digest}
         return Results(record)
 
@@ -230,12 +241,17 @@ class LinkPredictor:
         """
         online, head_name = self.fitted.online, self.module.head_called(head)
         table = input_table(pairs, self._column_names, "pairs")
-        node_ids = NodeIds(online.stream, strict_names)
-        query, known = query_of(table, online.stream, node_ids, time_of(at, online.stream))
-        with reporting(progress) as report:
-            report.note(*node_ids.notes(), *self._early_notes(query.time.numpy()))
-            answers = answer_pairs(online, query, head_name).columns()
-            return with_answers(table, {**answers, "known": known}, self._column_names, report.note)
+
+        def answer() -> Any:
+            node_ids = NodeIds(online.stream, strict_names)
+            query, known = query_of(table, online.stream, node_ids, time_of(at, online.stream))
+            online.settle(query.time)
+            with reporting(progress) as report:
+                report.note(*node_ids.notes(), *self._early_notes(query.time.numpy()))
+                answers = answer_pairs(online, query, head_name).columns()
+                return with_answers(table, {**answers, "known": known}, self._column_names, report.note)
+
+        return online.lock.run(answer)
 
     def partners(
         self,
@@ -252,22 +268,28 @@ class LinkPredictor:
         The columns are those of `predict`. All candidates are scored, so `partner` adds up to exactly 1 over them.
         """
         online, head_name = self.fitted.online, self.module.head_called(head)
-        time, node_ids = time_of(at, online.stream), NodeIds(online.stream, strict_names)
-        source, target, time_column = self._column_names
-        columns: dict[str, list[Any]] = {source: [], target: []}
-        sources = {name: node_ids.find(name) for name in as_names(nodes)}
-        with reporting(progress) as report:
-            report.note(*node_ids.notes(), *self._early_notes(np.array([] if time is None else [time])))
-            for name in as_names(nodes):
-                node, known = sources[name]
-                best, answers = best_partners(online, node, k, time, head_name)
-                columns[source] += [name] * len(best)
-                columns[target] += [online.stream.name(each) for each in best.tolist()]
-                for answer, values in {**answers.columns(), "known": np.full(len(best), known)}.items():
-                    columns.setdefault(answer_name(answer, self._column_names), []).extend(values.tolist())
-        if at is not None:
-            columns[time_column] = [str(at)] * len(columns[source])
-        return Table(columns)
+        sources, (source, target, time_column) = as_names(nodes), self._column_names
+
+        def answer() -> Table:
+            time, node_ids = time_of(at, online.stream), NodeIds(online.stream, strict_names)
+            columns: dict[str, list[Any]] = {source: [], target: []}
+            ids = {name: node_ids.find(name) for name in sources}
+            early = np.array([] if time is None else [time])
+            online.settle(torch.from_numpy(early))
+            with reporting(progress) as report:
+                report.note(*node_ids.notes(), *self._early_notes(early))
+                for name in sources:
+                    node, known = ids[name]
+                    best, answers = best_partners(online, node, k, time, head_name)
+                    columns[source] += [name] * len(best)
+                    columns[target] += [online.stream.name(each) for each in best.tolist()]
+                    for column, values in {**answers.columns(), "known": np.full(len(best), known)}.items():
+                        columns.setdefault(answer_name(column, self._column_names), []).extend(values.tolist())
+            if at is not None:
+                columns[time_column] = [str(at)] * len(columns[source])
+            return Table(columns)
+
+        return online.lock.run(answer)
 
     def surprise(self, events: Any, *, head: str | None = None, progress: Shown = False) -> Any:
         """How surprising each upcoming event is, given everything before it.
@@ -278,8 +300,9 @@ class LinkPredictor:
         without an intensity `surprise` is the second part, by `head`.
         """
         online, head_name = self.fitted.online, self.module.head_called(head)
-        table, arrival = upcoming(events, online.stream)
-        with reporting(progress) as report:
+        table = input_table(events, self._column_names, "events")
+        with online.lock.alone(), reporting(progress) as report:
+            arrival = upcoming(table, online.stream)
             bits = surprises(online, arrival, head_name)  # [E, 2]
             total, recent = bits.sum(dim=1), self.fitted.recent_surprises(head_name)
             columns: dict[str, NDArray[Any]] = {"surprise": total.numpy()}
@@ -295,20 +318,17 @@ class LinkPredictor:
 
         `late` decides about events older than the last one of the stream: `refuse`, `drop`, or `now`.
         """
-        arrival = self._arrival(events, late)
-        with reporting(progress) as report:
+        table, online = input_table(events, self._column_names, "events"), self.fitted.online
+        with online.lock.alone(), reporting(progress) as report:
+            arrival = online.stream.arrival(table.table, table.origin, late)
             if arrival.skipped:
                 report.note(f"{arrival.skipped:,} events were known already")
             if arrival.late:
                 report.note(
                     f"{arrival.late:,} late events {'left out' if late == 'drop' else 'taken as happening now'}"
                 )
-            self.fitted.online.observe(arrival)
+            online.observe(arrival)
         return self
-
-    def _arrival(self, events: Any, late: Late) -> Arrival:
-        table = input_table(events, self._column_names, "events")
-        return self.fitted.online.stream.arrival(table.table, table.origin, late)
 
     def embed(
         self, nodes: Any = None, at: Any = None, *, head: str | None = None, progress: Shown = False
@@ -317,16 +337,22 @@ class LinkPredictor:
 
         The vectors are the same for every head.
         """
-        online = self.fitted.online
+        online, names = self.fitted.online, None if nodes is None else as_names(nodes)
         self.module.head_called(head)
-        time, node_ids = time_of(at, online.stream), NodeIds(online.stream, strict=True)
-        if nodes is None:
-            ids = torch.arange(1, online.stream.num_nodes)
-        else:
-            ids = torch.tensor([node_ids.find(name)[0] for name in as_names(nodes)])
-        with reporting(progress) as report:
-            report.note(*self._early_notes(np.array([] if time is None else [time])))
-            return online.embed(ids, time).numpy()
+
+        def answer() -> NDArray[np.float32]:
+            time, node_ids = time_of(at, online.stream), NodeIds(online.stream, strict=True)
+            if names is None:
+                ids = torch.arange(1, online.stream.num_nodes)
+            else:
+                ids = torch.tensor([node_ids.find(name)[0] for name in names])
+            early = np.array([] if time is None else [time])
+            online.settle(torch.from_numpy(early))
+            with reporting(progress) as report:
+                report.note(*self._early_notes(early))
+                return online.embed(ids, time).numpy()
+
+        return online.lock.run(answer)
 
     def save(self, folder: str | Path | None = None, *, history: bool = True, overwrite: bool = False) -> Path:
         """Save the run to a folder that `dsrd.open` can open anywhere, without the original data.
@@ -337,7 +363,8 @@ class LinkPredictor:
         target = self.fitted.folder if folder is None else Path(folder)
         if target is None:
             raise DsrdError("save: this model came from no folder; say where to save it")
-        return self.fitted.save(RunFolder(target), history=history, overwrite=overwrite)
+        with self.fitted.online.lock.alone():
+            return self.fitted.save(RunFolder(target), history=history, overwrite=overwrite)
 
     @property
     def _column_names(self) -> tuple[str, str, str]:
@@ -357,44 +384,12 @@ class LinkPredictor:
 _DEFAULTS = {"model": DEFAULT, "preset": "published", "protocol": None, "seed": 0}
 
 
-def upcoming(events: Any, stream: GrowingStream) -> tuple[InputTable, Arrival]:
-    """A table of events, all of which must follow the stream."""
-    columns = stream.columns
-    table = input_table(events, (columns.source, columns.target, columns.time), "events")
-    arrival = stream.arrival(table.table, table.origin)
-    if arrival.skipped:
-        raise table.origin.error(f"the first {arrival.skipped:,} events are known already; give those that follow")
-    return table, arrival
-
-
-def _clock_notes(model: TemporalModel, run: RunConfig, dataset: Dataset) -> list[str]:
-    """A warning if the stream's unit of time is not the one the model was designed for."""
-    unit = dataset.clock_unit
-    if unit is None or model.any_clock:
-        return []
-    return [f"times look like {unit} since 1970: {run.model} was made for seconds, and depends on the unit"]
-
-
 def open_run(folder: str | Path, stream: Any = None, *, data_dir: str | Path | None = None) -> LinkPredictor:
     """Open a run that was trained in a folder or saved there.
 
     `stream` is needed for a run that was saved without its events.
     """
     fitted = open_folder(RunFolder(Path(folder)), stream, data_dir)
-    model = LinkPredictor(**_params_of(fitted.run))
+    model = LinkPredictor(**params_of(fitted.run))
     model._fitted = fitted
     return model
-
-
-def _params_of(run: RunConfig) -> dict[str, Any]:
-    """The arguments of the constructor for this run."""
-    defaults = configured(RunConfig(dataset="", model=run.model, preset=run.preset), {})
-    changed = {
-        f"{part}__{name}": value
-        for part in ("train", "evaluate")
-        for name, value in vars(getattr(run, part)).items()
-        if value != getattr(getattr(defaults, part), name)
-    }
-    model_settings = {f"model__{name}": value for name, value in run.model_args.items()}
-    named = {"model": run.model, "preset": run.preset, "protocol": run.protocol, "seed": run.seed}
-    return {**named, **changed, **model_settings}

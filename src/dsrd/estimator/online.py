@@ -12,9 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dsrd import faults
 from dsrd.data.dataset import Dataset
 from dsrd.data.growing import Arrival, GrowingStream
 from dsrd.errors import DsrdError
+from dsrd.estimator.shared_lock import SharedLock
 from dsrd.evaluate.scoring import COPIED_BYTES, observe_all
 from dsrd.evaluate.task import FULL_SEED
 from dsrd.events import Events, Query
@@ -37,13 +39,16 @@ class OnlineModel:
     A query after the last event is answered from the current state. For an earlier time the stream is observed
     again up to that time. The state does not depend on how the events arrived: it equals the state of a model that
     observes the whole stream at once.
+
+    What is asked with `lock.run` may be asked from several threads: questions about the time after the last event
+    are answered beside each other, everything that changes the state waits for them.
     """
 
     def __init__(
         self, model: TemporalModel, dataset: Dataset, state: Snapshot | None = None, num_observed: int = 0
     ) -> None:
         """`state` is that after the first `num_observed` events; without it the stream is observed on demand."""
-        self.model, self.stream = model.eval(), GrowingStream(dataset)
+        self.model, self.stream, self.lock = model.eval(), GrowingStream(dataset), SharedLock()
         self._observed: int | None = None  # events in the model's state; None: not a state of this stream
         if state is not None:
             model.state.adopt(state)
@@ -64,13 +69,31 @@ class OnlineModel:
 
     def _history(self) -> Live:
         if self._past is None:
+            self.lock.require_alone()
             data = self.stream.dataset()
             self._past = Live(data.events, edge_x=data.edge_x, node_x=data.node_x, seed=FULL_SEED)
         return self._past
 
+    def settle(self, time: Tensor | None = None) -> None:
+        """Bring everything up to date that questions at these times read; None: after the last event.
+
+        Called before a question has had any effect: if there is something to do, the question begins again, alone.
+        """
+        if self.stream.has_arrivals:
+            self.lock.require_alone()
+            self.stream.dataset()
+        self._history()
+        self.up_to_date()
+        self.targets(self.after_last)
+        if time is not None and bool((time <= self.stream.last_time).any()):
+            self.lock.require_alone()
+
     @torch.no_grad()
     def up_to_date(self) -> TemporalModel:
         """The model with its state after all events."""
+        if self._observed == self.stream.num_events:
+            return self.model
+        self.lock.require_alone()
         if self._observed is None:
             self.model.state.reset()
             self._observed, self._before_last_batch = 0, None
@@ -110,6 +133,7 @@ class OnlineModel:
     @contextmanager
     def state_preserved(self) -> Iterator[TemporalModel]:
         """Lend the model out inside the block. Afterwards its state is restored, or rebuilt when needed."""
+        self.lock.require_alone()
         state, observed = self.model.state, self._observed
         copied = not self.model.state_from_events or state.nbytes() < COPIED_BYTES
         snapshot = state.snapshot() if observed is not None and copied else None
@@ -124,10 +148,13 @@ class OnlineModel:
     @torch.no_grad()
     def observe(self, arrival: Arrival) -> None:
         """Observe events that follow the stream."""
+        self.lock.require_alone()
         history = self._history()
         if len(arrival.events) and float(arrival.events.time[0]) == self.stream.last_time:
             self._observed = None  # a timestamp is observed as a whole: one that gets more events starts over
+        faults.point("before the stream grows")
         self.stream.append(arrival)
+        faults.point("after the stream has grown")
         history.append(arrival.events, arrival.edge_x)
         self.up_to_date()
         self._add_targets(arrival.events)
@@ -189,6 +216,7 @@ class OnlineModel:
     def targets(self, before: float) -> NDArray[np.int64]:
         """All targets of events before a time, by ascending id."""
         if self._targets is None:
+            self.lock.require_alone()
             events = self.stream.dataset().events
             target, first = np.unique(events.dst.numpy(), return_index=True)
             self._targets = target, events.time.numpy()[first]
@@ -238,6 +266,7 @@ class OnlineModel:
 
         The caller lets the model observe these events step by step. After the block the state is as before.
         """
+        self.lock.require_alone()
         self.up_to_date()
         data = self.stream.dataset()
         events = Events.cat(data.events, arrival.events)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dsrd.data import column_arrays
-from dsrd.data.growing import GrowingStream
+from dsrd.data.growing import Arrival, GrowingStream
 from dsrd.data.parse import Origin
 from dsrd.errors import DsrdError
 from dsrd.estimator.tables import InputTable
@@ -30,6 +30,8 @@ class NodeIds:
         """The id of a node, and whether the stream contains it."""
         if not name.strip():
             raise DsrdError("a node without a name; give every node a name")
+        if not self._stream.columns.keep_spaces:
+            name = name.strip()
         node = self._stream.find(name, target=target)
         if node is not None:
             return node, True
@@ -74,13 +76,16 @@ def query_of(
         time = column_arrays.times(table[columns.time], "time", origin, columns.time_format)
     else:
         time = np.full(len(table), np.nextafter(stream.last_time, np.inf) if at is None else at)
-    src, known_src = _ids(table[columns.source], "source", origin, nodes)
-    dst, known_dst = _ids(table[columns.target], "target", origin, nodes)
+    kept = columns.keep_spaces
+    src, known_src = _ids(table[columns.source], "source", origin, nodes, kept)
+    dst, known_dst = _ids(table[columns.target], "target", origin, nodes, kept)
     return Query(as_tensor(src), as_tensor(dst), as_tensor(time)), known_src & known_dst
 
 
-def _ids(column: Any, role: str, origin: Origin, nodes: NodeIds) -> tuple[Ids, NDArray[np.bool_]]:
-    code, distinct = column_arrays.names(column, role, origin)
+def _ids(
+    column: Any, role: str, origin: Origin, nodes: NodeIds, keep_spaces: bool
+) -> tuple[Ids, NDArray[np.bool_]]:
+    code, distinct = column_arrays.names(column, role, origin, keep_spaces=keep_spaces)
     entries = [nodes.find(str(name), target=role == "target") for name in distinct]
     ids = np.array([node for node, _ in entries], dtype=np.int64)
     known = np.array([is_known for _, is_known in entries], dtype=np.bool_)
@@ -106,3 +111,12 @@ def as_names(nodes: Any) -> list[str]:
     if not isinstance(nodes, Iterable):
         raise DsrdError(f"{nodes!r} is no node; give a name or a list of names")
     return [str(node) for node in nodes]
+
+
+def upcoming(events: InputTable, stream: GrowingStream) -> Arrival:
+    """The events of a table, all of which must follow the stream."""
+    arrival = stream.arrival(events.table, events.origin)
+    if arrival.skipped:
+        skipped = f"the first {arrival.skipped:,} events are known already"
+        raise events.origin.error(f"{skipped}; give those that follow")
+    return arrival

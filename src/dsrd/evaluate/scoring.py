@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dsrd import faults
 from dsrd.config import EvaluateConfig
 from dsrd.errors import DsrdError
 from dsrd.evaluate import metrics
@@ -349,5 +350,6 @@ def catch_up(model: TemporalModel, task: Task, protocol: Protocol, config: Evalu
 def observe_all(model: TemporalModel, events: Events, past: Past, protocol: Protocol, batch_size: int) -> None:
     """Observe events in the same pieces as a pass over them."""
     for flush in protocol.flushes(events, batch_size, exact=model.exact or model.stateless):
+        faults.point("observing")
         model.observe(events[flush].to(model.device), past)
         step("observing", flush.stop, len(events))

@@ -117,3 +117,27 @@ def find(table: PairTable, src: Ints, dst: Ints) -> tuple[Floats, Ints]:
 def empty(slots: int = 1024) -> PairTable:
     """A table with room for slots / 2 pairs."""
     return PairTable(np.full(slots, EMPTY), np.zeros(slots), np.zeros(slots), np.zeros(slots, np.int64))
+
+
+def fault(key: Ints, num_pairs: int) -> str | None:
+    """What is wrong with the keys of a table from a file; None if compiled code may work with it."""
+    slots = len(key)
+    if slots & (slots - 1):
+        return f"table of pairs has {slots} slots, not a power of two"
+    if num_held(key) != num_pairs:
+        return f"table of pairs is not one of {num_pairs} pairs"
+    return None
+
+
+@compiled
+def num_held(key: Ints) -> int:
+    """The number of pairs in a table; -1 if it is too full, or if a pair is not where it is looked for."""
+    held = 0
+    for slot in range(len(key)):
+        held += key[slot] != EMPTY
+    if 2 * held > len(key):
+        return -1
+    for slot in range(len(key)):
+        if key[slot] != EMPTY and slot_of_key(key, key[slot]) != slot:
+            return -1
+    return held

@@ -106,6 +106,11 @@ class TemporalModel(nn.Module, ABC):
         """A vector for the source of each event; a model of pairs knows the target too.  # [n] -> [n, d]"""
         return self.embed(query.src, query.time, past)
 
+    @property
+    def links_read(self) -> int:
+        """Interactions read for an endpoint of a query at most: the memory of a step grows with them."""
+        return int(getattr(self.config, "neighbors", 0))
+
     def decay_parameters(self) -> list[nn.Parameter]:
         """Parameters that are learned decays; `train.decay_lr` is their learning rate."""
         return []

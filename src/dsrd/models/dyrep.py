@@ -35,19 +35,20 @@ from dsrd.events import Events
 from dsrd.history.past import Past, Sampling
 from dsrd.models.base import GraphSpec, NodeEncoder
 from dsrd.models.card import ModelCard
+from dsrd.nn.attention import links_of_layers
 from dsrd.nn.memory import RNN, LastMessage, MemoryAttention, MessageMemory
 from dsrd.nn.time import CosineTime
-from dsrd.ranges import Chance, Positive
+from dsrd.ranges import Chance, Heads, LayersOrNone, LinksOrNone, Width, WidthOrNone
 
 
 @dataclass(frozen=True, kw_only=True)
 class DyRepConfig:
-    neighbors: int = 10  # interactions of the partner read per message and layer
+    neighbors: LinksOrNone = 10  # interactions of the partner read per message and layer
     sampling: Sampling = "recent"  # which ones
-    layers: int = 1  # attention layers
-    heads: Positive = 2
-    dim: Positive = 172  # width of memory and embeddings; features are padded to it
-    time_dim: int = 100
+    layers: LayersOrNone = 1  # attention layers
+    heads: Heads = 2
+    dim: Width = 172  # width of memory and embeddings; features are padded to it
+    time_dim: WidthOrNone = 100
     last_message: LastMessage = "time"  # see Fidelity
     attend_padding: bool = False  # see Fidelity
     dropout: Chance = 0.1  # inside the attention
@@ -80,6 +81,10 @@ class DyRep(NodeEncoder):
             dropout=config.dropout,
             attend_padding=config.attend_padding,
         ).requires_grad_(False)
+
+    @property
+    def links_read(self) -> int:
+        return links_of_layers(self.config.neighbors, self.config.layers)
 
     def encode(self, node: Tensor, time: Tensor, past: Past) -> Tensor:
         nodes, where = torch.unique(node, return_inverse=True)

@@ -18,6 +18,7 @@ Fidelity
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
@@ -48,6 +49,12 @@ class EdgeBankConfig:
     inductive: Variant = "unlimited"  # the same against inductive negatives
 
 
+def _fault(fields: Mapping[str, Tensor]) -> str | None:
+    if not 0 <= int(fields["num_events"]) <= len(fields["times"]):
+        return f"'num_events' is {int(fields['num_events'])} of {len(fields['times'])} times"
+    return pair_table.fault(fields["key"].numpy(), int(fields["num_pairs"]))
+
+
 def _empty_column(name: str, _: int) -> Tensor:
     column: NDArray[Any] = dict(zip(TABLE, pair_table.empty(), strict=True))[name]
     return as_tensor(column)
@@ -70,11 +77,12 @@ class EdgeBank(TemporalModel):
         self.variant: Variant = "unlimited" if config.variant == "auto" else config.variant
         declare = partial(self.state.declare, compiled=True)
         for name in TABLE:
-            declare(name, partial(_empty_column, name))
+            declare(name, partial(_empty_column, name), table="pairs")
         declare("num_pairs", lambda _: torch.zeros(1, dtype=torch.int64))
         declare("gaps", lambda _: torch.zeros(1, dtype=torch.float64))
-        declare("times", lambda _: torch.zeros(1024, dtype=torch.float64))
+        declare("times", lambda _: torch.zeros(1024, dtype=torch.float64), table="times")
         declare("num_events", lambda _: torch.zeros(1, dtype=torch.int64))
+        self.state.require(_fault)
 
     @property
     def state_from_events(self) -> bool:

@@ -34,17 +34,17 @@ from dsrd.models.card import ModelCard
 from dsrd.nn.linear import BlockLinear
 from dsrd.nn.mixer import MixerBlock
 from dsrd.nn.time import CosineTime
-from dsrd.ranges import Chance, Positive
+from dsrd.ranges import Chance, LayersOrNone, Links, LinksOrNone, Width, WidthOrNone
 
 
 @dataclass(frozen=True, kw_only=True)
 class GraphMixerConfig:
-    neighbors: Positive = 20  # links read per node
+    neighbors: Links = 20  # links read per node
     sampling: Sampling = "recent"  # which links
-    layers: int = 2  # mixer blocks
-    dim: Positive = 172  # width of tokens and embeddings; features are padded to it
-    time_dim: int = 100  # cosines per age
-    history: int = 2000  # neighbours in the mean of node features
+    layers: LayersOrNone = 2  # mixer blocks
+    dim: Width = 172  # width of tokens and embeddings; features are padded to it
+    time_dim: WidthOrNone = 100  # cosines per age
+    history: LinksOrNone = 2000  # neighbours in the mean of node features
     node_mean: Literal["once", "published"] = "once"  # see Fidelity
     dropout: Chance = 0.1
 

@@ -37,15 +37,15 @@ from dsrd.models.card import ModelCard
 from dsrd.nn.linear import Merge
 from dsrd.nn.memory import RNN, LastMessage, MessageMemory
 from dsrd.nn.time import CosineTime
-from dsrd.ranges import Chance, Positive
+from dsrd.ranges import Chance, Width, WidthOrNone
 
 SOURCE, TARGET = 0, 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class JODIEConfig:
-    dim: Positive = 172  # width of memory and embeddings; edge features are padded to it
-    time_dim: int = 100  # cosines in mail
+    dim: Width = 172  # width of memory and embeddings; edge features are padded to it
+    time_dim: WidthOrNone = 100  # cosines in mail
     last_message: LastMessage = "time"  # see Fidelity
     first_gap: Literal["stream", "clock"] = "stream"  # see Fidelity
     dropout: Chance = 0.1

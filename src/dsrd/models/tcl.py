@@ -43,18 +43,18 @@ from dsrd.nn.distinct import distinct
 from dsrd.nn.linear import BlockLinear
 from dsrd.nn.time import CosineTime
 from dsrd.nn.transformer import Layout, PostNormBlock, spans
-from dsrd.ranges import Chance, Positive
+from dsrd.ranges import Chance, Heads, Layers, LinksOrNone, Width, WidthOrNone
 
 
 @dataclass(frozen=True, kw_only=True)
 class TCLConfig:
-    neighbors: int = 20  # links read per node
+    neighbors: LinksOrNone = 20  # links read per node
     sampling: Sampling = "recent"  # which links
-    layers: Positive = 2  # each of self-attention and attention to the other stream
+    layers: Layers = 2  # each of self-attention and attention to the other stream
     crossing: Literal["every", "last"] = "every"  # layers with attention to the other stream; see Fidelity
-    heads: Positive = 2
-    dim: Positive = 172  # width of tokens and embeddings; features are padded to it
-    time_dim: int = 100  # cosines per age
+    heads: Heads = 2
+    dim: Width = 172  # width of tokens and embeddings; features are padded to it
+    time_dim: WidthOrNone = 100  # cosines per age
     rates: Literal["learned", "fixed"] = "learned"  # of the cosines; see Fidelity
     dropout: Chance = 0.1
 

@@ -30,19 +30,19 @@ from dsrd.events import Neighbors
 from dsrd.history.past import Past, Sampling
 from dsrd.models.base import GraphSpec, NodeEncoder
 from dsrd.models.card import ModelCard
-from dsrd.nn.attention import StackedAttention, attention_layers
+from dsrd.nn.attention import StackedAttention, attention_layers, links_of_layers
 from dsrd.nn.time import CosineTime
-from dsrd.ranges import Chance, Positive
+from dsrd.ranges import Chance, Heads, Layers, LinksOrNone, Width, WidthOrNone
 
 
 @dataclass(frozen=True, kw_only=True)
 class TGATConfig:
-    neighbors: int = 20  # interactions read per node and layer
+    neighbors: LinksOrNone = 20  # interactions read per node and layer
     sampling: Sampling = "recent"  # which ones
-    layers: Positive = 2  # attention layers
-    heads: Positive = 2
-    dim: Positive = 172  # width of embeddings; features are padded to it
-    time_dim: int = 100
+    layers: Layers = 2  # attention layers
+    heads: Heads = 2
+    dim: Width = 172  # width of embeddings; features are padded to it
+    time_dim: WidthOrNone = 100
     hop_time: Literal["exact", "float32"] = "exact"  # see Fidelity
     attend_padding: bool = False  # see Fidelity
     dropout: Chance = 0.1
@@ -67,6 +67,10 @@ class TGAT(NodeEncoder):
         self.attention, self.merge = attention_layers(
             dim, config.time_dim, config.layers, config.heads, config.dropout, config.attend_padding
         )
+
+    @property
+    def links_read(self) -> int:
+        return links_of_layers(self.config.neighbors, self.config.layers)
 
     def encode(self, node: Tensor, time: Tensor, past: Past) -> Tensor:
         def neighbors(node: Tensor, time: Tensor) -> Neighbors:

@@ -30,19 +30,20 @@ from dsrd.events import Events
 from dsrd.history.past import Past, Sampling
 from dsrd.models.base import GraphSpec, NodeEncoder
 from dsrd.models.card import ModelCard
+from dsrd.nn.attention import links_of_layers
 from dsrd.nn.memory import GRU, LastMessage, MemoryAttention, MessageMemory
 from dsrd.nn.time import CosineTime
-from dsrd.ranges import Chance, Positive
+from dsrd.ranges import Chance, Heads, LayersOrNone, LinksOrNone, Width, WidthOrNone
 
 
 @dataclass(frozen=True, kw_only=True)
 class TGNConfig:
-    neighbors: int = 10  # interactions read per node and layer
+    neighbors: LinksOrNone = 10  # interactions read per node and layer
     sampling: Sampling = "recent"  # which ones
-    layers: int = 1  # attention layers
-    heads: Positive = 2
-    dim: Positive = 172  # width of memory and embeddings; features are padded to it
-    time_dim: int = 100
+    layers: LayersOrNone = 1  # attention layers
+    heads: Heads = 2
+    dim: Width = 172  # width of memory and embeddings; features are padded to it
+    time_dim: WidthOrNone = 100
     last_message: LastMessage = "time"  # see Fidelity
     attend_padding: bool = False  # see Fidelity
     dropout: Chance = 0.1
@@ -77,6 +78,10 @@ class TGN(NodeEncoder):
             dropout=config.dropout,
             attend_padding=config.attend_padding,
         )
+
+    @property
+    def links_read(self) -> int:
+        return links_of_layers(self.config.neighbors, self.config.layers)
 
     def encode(self, node: Tensor, time: Tensor, past: Past) -> Tensor:
         embedded: Tensor = self.reader(

@@ -14,6 +14,15 @@ from dsrd.nn.distinct import distinct
 from dsrd.nn.linear import BlockLinear, Merge
 
 
+def links_of_layers(neighbors: int, layers: int) -> int:
+    """Interactions that so many layers read for a node: its neighbours, theirs, ...
+
+    >>> links_of_layers(20, 2)
+    420
+    """
+    return min(sum(neighbors**layer for layer in range(1, layers + 1)), 1 << 62)
+
+
 class TemporalAttention(nn.Module):
     """Multi-head attention with node, edge and time features as keys and values (TGAT, TGN).
 

@@ -13,7 +13,7 @@ from dsrd.config import RunConfig
 from dsrd.data.dataset import Dataset
 from dsrd.errors import DsrdError
 from dsrd.events import Events
-from dsrd.models import GraphSpec, TemporalModel, create, settings
+from dsrd.models import GraphSpec, Snapshot, TemporalModel, create, settings
 
 
 def build(run: RunConfig, dataset: Dataset, train: Events) -> TemporalModel:
@@ -58,12 +58,21 @@ def load_weights(model: TemporalModel, weights: Mapping[str, Tensor], path: Path
         raise DsrdError(f"{path}: does not fit the model's settings ({detail}); train again") from error
 
 
+def verify_state(model: TemporalModel, state: Mapping[str, Tensor], path: Path, num_events: int) -> Snapshot:
+    """A state from a file, checked before compiled code reads it; an error names the file."""
+    try:
+        model.state.verify(state, num_events)
+    except DsrdError as error:
+        raise DsrdError(f"{path}: {error}") from error
+    return dict(state)
+
+
 @contextmanager
 def checkpoint_faults(path: Path) -> Iterator[None]:
     """Turn errors about missing or misshapen parts of a checkpoint into one that names the file."""
     try:
         yield
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, OverflowError) as error:
         raise DsrdError(f"{path}: lacks something or does not fit ({reason(error)}); train again") from error
 
 

@@ -1,4 +1,7 @@
-"""Checkpoints: named tensors and a JSON note in one safetensors file. They contain no code."""
+"""Checkpoints: named tensors and a JSON note in one safetensors file. They contain no code.
+
+The note holds a checksum of every tensor, and the file one of the note. What is read is verified.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,32 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from dsrd import checksums
 from dsrd.errors import DsrdError
 from dsrd.files import replacing
 
 NOTE = "dsrd"  # the metadata key that holds the JSON
+NOTE_CHECKSUM = "dsrd_checksum"  # the one of its text
+CHECKSUMS = "checksums"  # the entry of the note with those of tensors, by key
+
+
+OFFERS = {  # a damaged file of a run: the one that may do instead, and how
+    "best.safetensors": ("last.safetensors", "rename it to best.safetensors to use its weights, or train again"),
+    "last.safetensors": ("best.safetensors", "remove the damaged file to use it; training then starts over"),
+    "final.safetensors": ("best.safetensors", "remove the damaged file to use its weights"),
+    "final-last.safetensors": ("best.safetensors", "remove the damaged file, and the final training starts over"),
+    "now.safetensors": (
+        "best.safetensors",
+        "remove the damaged file, and the state is built from the events again",
+    ),
+}
+
+
+class DamagedCheckpointError(DsrdError):
+    """A checkpoint that cannot be read, or that is not as it was written; offers a whole one of the same run."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path}: not a dsrd checkpoint, or a damaged one ({reason}); {_remedy(path)}")
 
 
 def save(path: Path, groups: Mapping[str, Mapping[str, Tensor]], note: Mapping[str, Any]) -> None:
@@ -30,33 +55,71 @@ def save(path: Path, groups: Mapping[str, Mapping[str, Tensor]], note: Mapping[s
             shared = tensor.untyped_storage().nbytes() != tensor.nbytes or tensor.data_ptr() in written
             tensors[f"{group}/{name}"] = tensor.clone() if shared else tensor
             written.add(tensor.data_ptr())
+    text = json.dumps({**note, CHECKSUMS: {key: checksums.of_tensor(value) for key, value in tensors.items()}})
     with replacing(path) as temporary:
-        save_file(tensors, temporary, metadata={NOTE: json.dumps(note)})
+        metadata = {NOTE: text, NOTE_CHECKSUM: checksums.of_bytes(text.encode())}
+        save_file(tensors, temporary, metadata=metadata)
 
 
 def load(path: Path, only: Sequence[str] | None = None) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
-    """Read what `save` wrote: (groups, note). `only` names the groups to read; None: all."""
-    groups: dict[str, dict[str, Tensor]] = {}
+    """Read what `save` wrote: (groups, note). `only` names the groups to read and verify; None: all."""
     with _opened(path) as file:
-        for key in file.keys():  # noqa: SIM118 (not a mapping)
-            group, _, name = key.partition("/")
-            if only is None or group in only:
-                groups.setdefault(group, {})[name] = file.get_tensor(key)
-        return groups, _note(file)
+        return _read(file, only)
 
 
 def note(path: Path) -> dict[str, Any]:
     """Read the note without the tensors."""
     with _opened(path) as file:
-        return _note(file)
+        return _note(file)[0]
 
 
-def _note(file: Any) -> dict[str, Any]:
-    text = (file.metadata() or {}).get(NOTE)
+def has_checksums(path: Path) -> bool:
+    """Whether damage to a checkpoint is noticed; earlier versions wrote no checksums."""
+    with _opened(path) as file:
+        return _note(file)[1] is not None
+
+
+def is_whole(path: Path) -> bool:
+    """Whether a checkpoint is there and can be read, all of it."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            _read(file, None)
+    except (OSError, SafetensorError, ValueError):
+        return False
+    return True
+
+
+def _read(file: Any, only: Sequence[str] | None) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
+    groups: dict[str, dict[str, Tensor]] = {}
+    note, expected = _note(file)
+    keys = list(file.keys())
+    if expected is not None and set(keys) != set(expected):
+        raise ValueError("its list of tensors differs from what was written")
+    for key in keys:
+        group, _, name = key.partition("/")
+        if only is None or group in only:
+            tensor = groups.setdefault(group, {})[name] = file.get_tensor(key)
+            if expected is not None and checksums.of_tensor(tensor) != expected[key]:
+                raise ValueError(f"the checksum of {key} differs")
+    return groups, note
+
+
+def _note(file: Any) -> tuple[dict[str, Any], dict[str, str] | None]:
+    """The note, and the checksums of the tensors if there are any."""
+    metadata = file.metadata() or {}
+    text = metadata.get(NOTE)
     if text is None:
         raise ValueError("it has no note of dsrd")
+    stored = metadata.get(NOTE_CHECKSUM)
+    if stored is not None and stored != checksums.of_bytes(text.encode()):
+        raise ValueError("the checksum of its note differs")
     content: dict[str, Any] = json.loads(text)
-    return content
+    if not isinstance(content, dict):
+        raise ValueError("its note is no JSON object")
+    expected = content.pop(CHECKSUMS, None)
+    if (expected is None) != (stored is None):
+        raise ValueError("some of its checksums are gone")
+    return content, expected
 
 
 @contextmanager
@@ -69,8 +132,17 @@ def _opened(path: Path) -> Iterator[Any]:
             f"{path}: no such checkpoint; give the folder of a run that trained for an epoch at least"
         ) from None
     except (SafetensorError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise DsrdError(f"{path}: not a dsrd checkpoint, or a damaged one ({reason}); train again") from error
+        raise DamagedCheckpointError(path, (str(error).splitlines() or [type(error).__name__])[0]) from error
+
+
+def _remedy(damaged: Path) -> str:
+    """What to do about a damaged file: the newest whole checkpoint of the run, if it has another."""
+    name, how = OFFERS.get(damaged.name, ("", ""))
+    if not name or not is_whole(damaged.with_name(name)):
+        return "train again"
+    progressed = note(damaged.with_name(name)).get("progressed", {})
+    epoch = progressed.get("best_epoch" if name.startswith("best") else "epoch")
+    return f"{name}{f' of epoch {epoch}' if epoch else ''} is whole: {how}"
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -83,10 +155,14 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Load what `optimizer_tensors` returned."""
+    """Load what `optimizer_tensors` returned; a ValueError if it does not fit the parameters."""
     content = optimizer.state_dict()
     content["state"] = {}
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for key, value in tensors.items():
         index, _, name = key.partition(".")
+        parameter = parameters[int(index)] if 0 <= int(index) < len(parameters) else None
+        if parameter is None or (value.dim() and value.shape != parameter.shape):  # numbers of steps have no shape
+            raise ValueError(f"optimizer/{key} does not fit the weights")
         content["state"].setdefault(int(index), {})[name] = value
     optimizer.load_state_dict(content)

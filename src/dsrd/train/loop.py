@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dsrd import faults
 from dsrd.config import RunConfig, TrainConfig
 from dsrd.errors import DsrdError
 from dsrd.events import Events
@@ -52,6 +53,7 @@ def train_epoch(
         now = past.during(events[flush])
         batches = list(events[flush].batches(batch_size))
         for number, batch in enumerate(batches, start=1):
+            faults.point("training")
             if optimizer is not None:
                 optimizer.zero_grad()
                 loss = model.loss(batch, negatives, now.redrawn(len(losses)))
@@ -60,6 +62,7 @@ def train_epoch(
             if number == len(batches):
                 # with the weights that scored it: as published, the optimiser step comes after
                 model.observe(events[flush].to(model.device), past)
+            faults.point("training, before the step")
             if optimizer is not None:
                 optimizer.step()
                 after_step()
@@ -105,11 +108,14 @@ class Learner:
             self.average.update,
         )
         if not math.isfinite(loss):
-            raise DsrdError(
-                f"epoch {number + 1}: training diverged, the loss is {loss}; "
-                f"lower train.lr, which is {self.run.train.lr}"
-            )
+            raise self.diverged(number, f"the loss is {loss}")
         return loss
+
+    def diverged(self, number: int, sign: str) -> DsrdError:
+        """The error for weights that are not finite any more, after the epoch `number` from 0."""
+        return DsrdError(
+            f"epoch {number + 1}: training diverged, {sign}; lower train.lr, which is {self.run.train.lr}"
+        )
 
     def tensors(self) -> Groups:
         """Everything needed to continue training."""
@@ -175,6 +181,9 @@ class MovingAverage:
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Continue from a saved `state`."""
+        for name, weight in self.weights.items():
+            if state[name].shape != weight.shape:
+                raise ValueError(f"average/{name} does not fit the weights")
         self.steps = int(state["steps"])
         # in the order of the model, by which `update` goes; a file has an order of its own
         self.weights = {name: state[name].clone() for name in self.weights}

@@ -15,14 +15,16 @@ from typing import Any
 
 from torch import Tensor
 
+from dsrd import checksums
 from dsrd.config import RunConfig
 from dsrd.data.arrow import held_extent, is_dataset, read_dataset, write_dataset
 from dsrd.data.dataset import Dataset
+from dsrd.decoding import first_line
 from dsrd.errors import DsrdError
 from dsrd.files import is_empty, leftovers, locked, write_json, write_text
 from dsrd.models import GraphSpec, Snapshot, TemporalModel
 from dsrd.train import checkpoint
-from dsrd.train.build import build_for, checkpoint_faults, load_weights, placed
+from dsrd.train.build import build_for, checkpoint_faults, load_weights, placed, verify_state
 from dsrd.train.stopping import TrainingProgress
 
 
@@ -71,43 +73,72 @@ class RunFolder:
         if self.path.is_file():
             raise DsrdError(f"{self.path}: is a file; choose another folder")
         with self.locked():
-            for file in leftovers(self.path):
-                file.unlink(missing_ok=True)
             self._claim(run)
             yield
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the folder against other processes inside the block."""
+        """Lock the folder against other processes inside the block; what a killed one was writing is removed."""
         busy = f"{self.path}: another process is at work in this folder; wait for it or choose another folder"
         with locked(self.path, busy):
+            for file in leftovers(self.path):
+                file.unlink(missing_ok=True)
             yield
 
     def _claim(self, run: RunConfig) -> None:
-        if self.settings.exists():
+        if self.settings.exists() and self._is_untrained:
+            for name in ("events.arrow", "nodes.arrow", "candidates.safetensors", "log.jsonl"):
+                (self.path / name).unlink(missing_ok=True)  # of a run that ended before its first epoch did
+            self.write_config(run)
+        elif self.settings.exists():
             if self.extended_by(run):
                 self.record.unlink(missing_ok=True)  # first: it is not the record of the new limits
-                write_json(self.settings, run.to_dict())
+                self.write_config(run)
         elif not is_empty(self.path):
             raise DsrdError(f"{self.path}: is not empty and not a run; choose another folder")
         else:
-            write_json(self.settings, run.to_dict())
+            self.write_config(run)
+
+    @property
+    def _is_untrained(self) -> bool:
+        """Whether nothing would be lost if another run took the folder."""
+        return not any(file.exists() for file in (self.best, self.last, self.final, self.record))
+
+    def write_config(self, run: RunConfig) -> None:
+        write_json(self.settings, checksums.signed(run.to_dict()))
+
+    def write_record(self, record: Mapping[str, Any]) -> None:
+        write_json(self.record, checksums.signed(record))
+
+    @property
+    def has_checksums(self) -> bool:
+        """Whether damage to the files of the run is noticed; earlier versions wrote no checksums."""
+        return checkpoint.has_checksums(self.best)
 
     def extended_by(self, run: RunConfig) -> bool:
-        """Whether `run` is the run of this folder with higher limits; any other difference is an error."""
+        """Whether `run` is the run of this folder with higher limits, or measured on negatives in another order.
+
+        Any other difference is an error.
+        """
         stored = replace(self.config(), dataset=run.dataset)  # the data are compared by content, not by name
         longer = {name: getattr(run.train, name) for name in LIMITS if _is_raised(name, run, stored)}
-        extended = replace(stored, train=replace(stored.train, **longer))
+        # training asks for random negatives only, which are the same in every order
+        measured = replace(stored.evaluate, order=run.evaluate.order)
+        extended = replace(stored, train=replace(stored.train, **longer), evaluate=measured)
         difference = _difference(extended.to_dict(), run.to_dict())
         if difference:
             raise DsrdError(
                 f"{self.path}: holds a run with another {difference}; choose another folder or remove it"
             )
-        return bool(longer)
+        return bool(longer) or measured != stored.evaluate
 
     def config(self) -> RunConfig:
         try:
-            return RunConfig.from_dict(json.loads(self.settings.read_text(encoding="utf-8")))
+            stored = json.loads(self.settings.read_text(encoding="utf-8"))
+            plain = {name: value for name, value in stored.items() if name != checksums.CHECKSUM}
+            run = RunConfig.from_dict(plain)
+            checksums.verified(stored)
+            return run
         except FileNotFoundError:
             raise DsrdError(
                 f"{self.path}: not a run folder (no config.json); give the folder of a trained or saved run"
@@ -127,14 +158,21 @@ class RunFolder:
         write_text(self.path / "log.jsonl", "".join(json.dumps(line) + "\n" for line in history))
 
     def stored_record(self) -> dict[str, Any] | None:
-        """The record of a finished run, None before."""
+        """The record of a finished run, None before; an error if it is that of another run."""
         if not self.record.exists():
             return None
         try:
-            record = json.loads(self.record.read_text(encoding="utf-8"))
-            record["results"], record["timing"], record["digests"]["data"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise DsrdError(f"{self.record}: damaged ({error}); remove it and run again") from error
+            record = checksums.verified(json.loads(self.record.read_text(encoding="utf-8")))
+            for part in PARTS_OF_RECORD:
+                if not isinstance(record[part], dict):
+                    raise TypeError(f"{part} is {record[part]}")
+            record["digests"]["data"], record["dataset"]
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise DsrdError(f"{self.record}: damaged ({first_line(error)}); remove it and run again") from error
+        run = self.config()
+        for name in ("model", "preset", "seed", "protocol"):
+            if record.get(name, getattr(run, name)) != getattr(run, name):
+                raise DsrdError(f"{self.record}: is of a run with another {name}; remove it and run again")
         return dict(record)
 
     def trained_on(self) -> str:
@@ -198,10 +236,28 @@ class RunFolder:
             return None, {}, 0
         groups, note = checkpoint.load(self.now)
         with checkpoint_faults(self.now):
-            recent = {head: (bits, note["recent_after"][head]) for head, bits in groups.get("recent", {}).items()}
+            recent = {
+                head: (bits, int(note["recent_after"][head])) for head, bits in groups.get("recent", {}).items()
+            }
+            if any(bits.dim() != 1 or not bits.is_floating_point() for bits, _ in recent.values()):
+                raise ValueError("'recent' does not hold a number for each event")
             return groups.get("state", {}), recent, int(note["events"])
 
+    def now_of(
+        self, model: TemporalModel, num_events: int
+    ) -> tuple[Snapshot | None, dict[str, tuple[Tensor, int]], int]:
+        """`read_now` for this model after at most so many events; refuses a state that is not one of them."""
+        state, recent, observed = self.read_now()
+        if not 0 <= observed <= num_events:
+            raise DsrdError(
+                f"{self.now}: holds {observed} events of {num_events}; remove it, and it is built again"
+            )
+        if state is not None:
+            verify_state(model, state, self.now, num_events)
+        return state, recent, observed
 
+
+PARTS_OF_RECORD = ("results", "timing", "digests", "config")
 LIMITS = ("epochs", "patience", "minutes", "final")  # settings of train that may be raised to train longer
 
 

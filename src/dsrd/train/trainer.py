@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -19,7 +20,7 @@ from dsrd.models import Snapshot, TemporalModel
 from dsrd.negatives.sampling import candidates
 from dsrd.reporter import current, stage
 from dsrd.train import checkpoint
-from dsrd.train.build import build, load_weights, placed
+from dsrd.train.build import build, load_weights, placed, verify_state
 from dsrd.train.loop import Learner
 from dsrd.train.run_folder import RunFolder, check_note
 from dsrd.train.stopping import TrainingProgress
@@ -80,6 +81,8 @@ class Trainer:
         trained = None if model.state_from_events else model.state.snapshot()
         with self.learner.average.in_place():
             metrics = self._validate()
+            if not all(map(math.isfinite, metrics.values())):
+                raise self.learner.diverged(progress.epoch, "the validation score is nan")
             learned = model.learned()  # of the weights that were validated
             model.state.reset()  # the state of many nodes is large: free it before the other one is written
             if progress.finish_epoch(**metrics, keep=self.run.train.keep):
@@ -125,7 +128,10 @@ class Trainer:
         assert self.folder is not None
         groups, note = checkpoint.load(self.folder.best)
         check_note(self.folder.best, note, self.run.model, self.task.dataset)
-        return groups.get("weights", {}), groups.get("state", {})
+        events = len(self.task.dataset.events)
+        return groups.get("weights", {}), verify_state(
+            self.model, groups.get("state", {}), self.folder.best, events
+        )
 
     def _set_aside_unsupported(self) -> None:
         """Let factors of the intensity that validation does not support answer uniformly, also in the folder."""

@@ -48,19 +48,19 @@ from dsrd.models.cawn.walks import Hits, Sides, Walks, grouped, sides_of
 from dsrd.nn.distinct import distinct
 from dsrd.nn.time import CosineTime
 from dsrd.nn.transformer import Layout, PostNormBlock
-from dsrd.ranges import Chance, Positive, Range
+from dsrd.ranges import Chance, Heads, Links, Range, Steps, Width, WidthOrNone
 
 
 @dataclass(frozen=True, kw_only=True)
 class CAWNConfig:
-    neighbors: Positive = 32  # branches at every step of the walks
-    walk_length: int = 1  # steps of a walk
+    neighbors: Links = 32  # branches at every step of the walks
+    walk_length: Steps = 1  # steps of a walk
     sampling: Literal["decayed", "uniform", "recent", "published"] = "decayed"  # of branches; see Fidelity
     rate: float = 1e-6  # decay of their weights, per unit of the stream's clock
-    heads: Positive = 8  # of the attention between walks
-    dim: Positive = 172  # width of embeddings; features are padded to it
-    time_dim: int = 100
-    position_dim: Annotated[int, Range(2)] = 172  # width of p(x)
+    heads: Heads = 8  # of the attention between walks
+    dim: Width = 172  # width of embeddings; features are padded to it
+    time_dim: WidthOrNone = 100
+    position_dim: Annotated[int, Range(2, 1 << 16)] = 172  # width of p(x)
     merge_copies: bool = True  # see Fidelity
     dropout: Chance = 0.1
 
@@ -108,6 +108,10 @@ class CAWN(PairEncoder):
         self.token = nn.Linear(2 * (sum(widths) // 2) + 2 * (config.position_dim // 2), attended)
         self.mix = PostNormBlock(attended, config.heads, config.dropout)
         self.out = nn.Linear(attended, dim)
+
+    @property
+    def links_read(self) -> int:
+        return int(self.config.neighbors**self.config.walk_length * (self.config.walk_length + 1))
 
     def ends(self, query: Query, past: Past) -> tuple[Tensor, Tensor]:
         ends = torch.cat([query.src, query.dst])

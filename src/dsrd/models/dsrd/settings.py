@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from dsrd.errors import DsrdError
-from dsrd.ranges import Chance, Positive, at_least
+from dsrd.ranges import Chance, Heads, LayersOrNone, Links, Positive, Width, WidthOrNone, at_least
 
 Ablation = Literal["none", "no_block", "no_temporal_decay", "no_age_features", "no_diffusion", "no_state"]
 UNUSED: Mapping[Ablation, tuple[str, ...]] = {  # constants that an ablation leaves at their initial values
@@ -27,15 +27,15 @@ LONG_STREAM = 150_000  # training events from which on more width pays
 @dataclass(frozen=True, kw_only=True)
 class DSRDConfig:
     state: Literal["walks", "dense"] = "walks"  # walks: codes of node ids; dense: the paper's matrices
-    dim: int = 0  # width of tokens and of node vectors; 0: 32, for more than 150,000 training events 64
-    heads: Positive = 4
-    layers: int = 2
-    neighbors: Positive = 20  # events in a node's window
-    code_dim: Positive = 128  # signs in a node's code; more make the walk counts less noisy (walks)
+    dim: WidthOrNone = 0  # width of tokens and of node vectors; 0: 32, for more than 150,000 training events 64
+    heads: Heads = 4
+    layers: LayersOrNone = 2
+    neighbors: Links = 20  # events in a node's window
+    code_dim: Width = 128  # signs in a node's code; more make the walk counts less noisy (walks)
     precision: Literal["float32", "bfloat16"] = "float32"  # of stored walks; bfloat16 halves the memory (walks)
     scales: tuple[float, ...] = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # grid of walks, shares of the events (walks)
     count_scales: tuple[float, ...] = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # of exact counts, likewise (walks)
-    time_dim: int = 32  # features of an age; in walks half cosines, half soft steps
+    time_dim: WidthOrNone = 32  # features of an age; in walks half cosines, half soft steps
     dropout: Chance = 0.1
     stretch: float = 1.0  # in training, each batch's ages are multiplied by exp(stretch * normal) (walks)
     negatives: Positive = 1  # uniformly random targets per event in training; more help ranking and take longer

@@ -6,7 +6,7 @@ The equations are in the package's docstring; the state is in `walk_state` and i
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu
 
 from dsrd.events import Events, Query, as_tensor
+from dsrd.history import pair_table
 from dsrd.history.past import Past
 from dsrd.models.base import GraphSpec, with_null_partner
 from dsrd.models.dsrd import node_queries, walk_queries, walk_state
@@ -269,11 +270,17 @@ def _declare(state: State, config: DSRDConfig) -> None:
         declare(name, partial(_rows, (rates, config.code_dim), precision), per_node=True)
     declare("acts", partial(_rows, (ACT_KINDS, fine), torch.float32), per_node=True)
     declare("last", partial(_rows, (), torch.float64), per_node=True)
-    declare("previous", partial(_rows, (), torch.int64), per_node=True)
+    declare("previous", partial(_rows, (), torch.int64), per_node=True, holds="nodes")
     for names in (PAIR_FIELDS, FOLLOW_FIELDS):
         for name, column in zip(names, PairRows._fields, strict=True):
-            declare(name, partial(_empty_column, column, fine))
+            declare(name, partial(_empty_column, column, fine), table="" if column == "size" else names[0])
+        state.require(partial(_table_fault, names))
     declare("clock", lambda _: torch.tensor([0.0, 0.0, -math.inf], dtype=torch.float64))
+
+
+def _table_fault(names: Sequence[str], fields: Mapping[str, Tensor]) -> str | None:
+    pairs = PairRows(*(fields[name].numpy() for name in names))
+    return pair_table.fault(pairs.key, int(pairs.size[0]))
 
 
 def _rows(shape: tuple[int, ...], dtype: torch.dtype, rows: int) -> Tensor:

@@ -43,20 +43,20 @@ from dsrd.nn.distinct import distinct
 from dsrd.nn.linear import BlockLinear
 from dsrd.nn.time import CosineTime
 from dsrd.nn.transformer import Layout, spans
-from dsrd.ranges import Chance, Positive
+from dsrd.ranges import Chance, Heads, Layers, LinksOrNone, Width, WidthOrNone
 
 CHANNELS = 4  # node, edge, time, shared partners
 
 
 @dataclass(frozen=True, kw_only=True)
 class DyGFormerConfig:
-    length: int = 32  # entries read per endpoint, itself included
+    length: LinksOrNone = 32  # entries read per endpoint, itself included
     patch: int = 1  # entries per token
-    layers: Positive = 2
-    heads: Positive = 2
-    channel_dim: Positive = 50  # width of each of the four channels
-    dim: Positive = 172  # width of embeddings; features are padded to it
-    time_dim: int = 100  # cosines per age
+    layers: Layers = 2
+    heads: Heads = 2
+    channel_dim: Width = 50  # width of each of the four channels
+    dim: Width = 172  # width of embeddings; features are padded to it
+    time_dim: WidthOrNone = 100  # cosines per age
     padding: Literal["none", "call"] = "none"  # see Fidelity
     dropout: Chance = 0.1
 
@@ -108,6 +108,10 @@ class DyGFormer(PairEncoder):
             PreNormBlock(CHANNELS * channel, config.heads, config.dropout) for _ in range(config.layers)
         )
         self.out = nn.Linear(CHANNELS * channel, dim)
+
+    @property
+    def links_read(self) -> int:
+        return int(self.config.length)
 
     def ends(self, query: Query, past: Past) -> tuple[Tensor, Tensor]:
         node, time = torch.stack([query.src, query.dst], dim=1), query.time.unsqueeze(1).expand(-1, 2)  # [Q, 2]

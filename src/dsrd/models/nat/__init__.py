@@ -63,18 +63,18 @@ from dsrd.nn.dropout import Dropout
 from dsrd.nn.linear import BlockLinear, Merge
 from dsrd.nn.memory import GRU, LastMessage, last_messages
 from dsrd.nn.time import CosineTime
-from dsrd.ranges import Chance, Positive, Share
+from dsrd.ranges import Chance, Heads, LinksOrNone, Share, Width, WidthOrNone
 
 
 @dataclass(frozen=True, kw_only=True)
 class NATConfig:
-    near: int = 32  # slots for partners
-    far: int = 16  # slots for partners' partners
-    slot_dim: Positive = 4  # width of a slot's vector z
-    dim: Positive = 172  # width of a node's vector s; features are padded to it
-    time_dim: int = 100
-    place_dim: int = 16  # width of the learned vector per combination of hops
-    heads: Positive = 2
+    near: LinksOrNone = 32  # slots for partners
+    far: LinksOrNone = 16  # slots for partners' partners
+    slot_dim: Width = 4  # width of a slot's vector z
+    dim: Width = 172  # width of a node's vector s; features are padded to it
+    time_dim: WidthOrNone = 100
+    place_dim: WidthOrNone = 16  # width of the learned vector per combination of hops
+    heads: Heads = 2
     replace: Share = 0.9  # probability that a slot with another key is overwritten
     seed: int = 0  # of slots and chances
     hashing: Literal["mixed", "quadratic"] = "mixed"  # see Fidelity
@@ -138,13 +138,17 @@ class NAT(TemporalModel):
             return torch.zeros(*shape, dtype=torch.float64)
 
         self.state.declare("own", lambda rows: torch.zeros(rows, dim), per_node=True)
-        self.state.declare("partner", lambda rows: ints(rows), per_node=True)
-        self.state.declare("event", lambda rows: ints(rows), per_node=True)
+        self.state.declare("partner", lambda rows: ints(rows), per_node=True, holds="nodes")
+        self.state.declare("event", lambda rows: ints(rows), per_node=True, holds="events")
         self.state.declare("time", lambda rows: times(rows), per_node=True)
-        self.state.declare("slot_key", lambda rows: ints(rows, slots), per_node=True)
-        self.state.declare("slot_event", lambda rows: ints(rows, slots), per_node=True)
+        self.state.declare("slot_key", lambda rows: ints(rows, slots), per_node=True, holds="nodes")
+        self.state.declare("slot_event", lambda rows: ints(rows, slots), per_node=True, holds="events")
         self.state.declare("slot_time", lambda rows: times(rows, slots), per_node=True)
         self.state.declare("slot_value", lambda rows: torch.zeros(rows, slots, width), per_node=True)
+
+    @property
+    def links_read(self) -> int:
+        return int(self.config.near + self.config.far)
 
     def score(self, query: Query, past: Past, head: str = "") -> Tensor:
         node, where = torch.unique(torch.cat([query.src, query.dst]), return_inverse=True)

@@ -35,6 +35,7 @@ Fidelity
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -51,11 +52,12 @@ from dsrd.models.card import ModelCard
 from dsrd.models.pint import walk_counts
 from dsrd.models.pint.faded_sum import NeighborTerms, faded_sum
 from dsrd.models.pint.walk_counts import WalkTable
+from dsrd.nn.attention import links_of_layers
 from dsrd.nn.distinct import distinct
 from dsrd.nn.linear import BlockLinear
 from dsrd.nn.memory import GRU, LastMessage, MessageMemory
 from dsrd.nn.time import CosineTime
-from dsrd.ranges import Positive
+from dsrd.ranges import Layers, LinksOrNone, Steps, Width, WidthOrNone
 
 WALK_FIELDS = ("walk_start", "walk_length", "walk_room", "walk_node", "walk_count", "walk_used")
 """The fields of the state that make up a `WalkTable`, in its order."""
@@ -63,13 +65,13 @@ WALK_FIELDS = ("walk_start", "walk_length", "walk_room", "walk_node", "walk_coun
 
 @dataclass(frozen=True, kw_only=True)
 class PINTConfig:
-    neighbors: int = 20  # most recent interactions read per node and layer
-    layers: Positive = 2  # sums over neighbours: neighbours, their neighbours, ..
-    hops: int = 3  # longest walk that is counted
+    neighbors: LinksOrNone = 20  # most recent interactions read per node and layer
+    layers: Layers = 2  # sums over neighbours: neighbours, their neighbours, ..
+    hops: Steps = 3  # longest walk that is counted
     beta: float = 1e-5  # how fast a neighbour fades, per second
     step: float = 0.0  # seconds between snapshots, if times are to be scaled; see Fidelity
-    dim: Positive = 172  # width of memory and embeddings; features are padded to it
-    time_dim: int = 100  # cosines in mail
+    dim: Width = 172  # width of memory and embeddings; features are padded to it
+    time_dim: WidthOrNone = 100  # cosines in mail
     positions: Literal["walks", "published"] = "walks"  # see Fidelity
     last_message: LastMessage = "time"  # see Fidelity
 
@@ -167,9 +169,14 @@ class PINT(PairEncoder):
             declare = partial(self.state.declare, compiled=True)
             for name in WALK_FIELDS[:3]:
                 declare(name, lambda rows: torch.zeros(rows, dtype=torch.int64), per_node=True)
-            declare("walk_node", lambda _: torch.zeros(64, dtype=torch.int32))
-            declare("walk_count", lambda _: torch.zeros(64, config.hops))
+            declare("walk_node", lambda _: torch.zeros(64, dtype=torch.int32), table="pool")
+            declare("walk_count", lambda _: torch.zeros(64, config.hops), table="pool")
             declare("walk_used", lambda _: torch.zeros(1, dtype=torch.int64))
+            self.state.require(lambda fields: walk_counts.fault(_walk_table(fields)))
+
+    @property
+    def links_read(self) -> int:
+        return links_of_layers(self.config.neighbors, self.config.layers)
 
     def calibrate(self, train: Events) -> None:
         """Measure how many seconds a unit of time is, if snapshots are `step` seconds apart."""
@@ -230,7 +237,7 @@ class PINT(PairEncoder):
         return count / (count.sum(dim=1, keepdim=True) + 1e-4)
 
     def _walk_table(self) -> WalkTable:
-        return WalkTable(*(self.state[name].numpy() for name in WALK_FIELDS))
+        return _walk_table({name: self.state[name] for name in WALK_FIELDS})
 
     def observe(self, events: Events, past: Past) -> None:
         if not len(events):
@@ -241,3 +248,7 @@ class PINT(PairEncoder):
             table: tuple[NDArray[Any], ...] = walk_counts.observe(self._walk_table(), src, dst)
             for name, array in zip(WALK_FIELDS, table, strict=True):
                 self.state[name] = as_tensor(array)
+
+
+def _walk_table(fields: Mapping[str, Tensor]) -> WalkTable:
+    return WalkTable(*(fields[name].numpy() for name in WALK_FIELDS))

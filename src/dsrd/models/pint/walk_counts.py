@@ -142,3 +142,29 @@ def read(table: WalkTable, root: Ints, node: Ints, out: Counts) -> None:
         entry = first_not_before(table.node, table.start[u], stop, x)
         if entry < stop and table.node[entry] == x:
             out[q, 1:] = table.walks[entry]
+
+
+def fault(table: WalkTable) -> str | None:
+    """What is wrong with a table from a file; None if the functions above may work with it."""
+    pool, used = len(table.node), int(table.used[0])
+    if len(table.walks) != pool or not 0 <= used <= pool:
+        return "pool of walks is not as long as its rows need"
+    if not _rows_fit(table, used):
+        return "rows of walks do not lie in their pool, or are not in order"
+    return None
+
+
+@compiled
+def _rows_fit(table: WalkTable, used: int) -> bool:
+    """Whether every row lies in the used part of the pool and lists existing nodes by ascending id."""
+    rooms = 0
+    for u in range(len(table.start)):
+        start, length, room = table.start[u], table.length[u], table.room[u]
+        if not (0 <= start <= used and 0 <= length <= room <= used - start):
+            return False
+        rooms += room
+        for entry in range(start, start + length):
+            node = table.node[entry]
+            if not 0 <= node < len(table.start) or (entry > start and node <= table.node[entry - 1]):
+                return False
+    return rooms <= used

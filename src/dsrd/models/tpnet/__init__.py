@@ -45,20 +45,20 @@ from dsrd.models.tpnet import projections
 from dsrd.nn.linear import BlockLinear, Merge
 from dsrd.nn.mixer import MixerBlock
 from dsrd.nn.time import CosineTime
-from dsrd.ranges import Chance, Positive
+from dsrd.ranges import Chance, Layers, Links, Steps, Width, WidthOrNone
 
 
 @dataclass(frozen=True, kw_only=True)
 class TPNetConfig:
-    steps: int = 3  # longest walk
-    code_dim: int = 120  # width of projections; see Fidelity
+    steps: Steps = 3  # longest walk
+    code_dim: WidthOrNone = 120  # width of projections; see Fidelity
     decay: float = 1e-6  # of a walk's step, per unit of the clock
     clock: float = 0.0  # units per distinct time, if times are to be replaced by ranks; see Fidelity
-    neighbors: Positive = 20  # links read per node
+    neighbors: Links = 20  # links read per node
     sampling: Sampling = "recent"  # which links
-    layers: Positive = 2  # mixer blocks
-    dim: Positive = 172  # width of tokens and embeddings; features are padded to it
-    time_dim: int = 100  # cosines per age
+    layers: Layers = 2  # mixer blocks
+    dim: Width = 172  # width of tokens and embeddings; features are padded to it
+    time_dim: WidthOrNone = 100  # cosines per age
     mask_padding: bool = True  # see Fidelity
     dropout: Chance = 0.1
 

@@ -117,7 +117,9 @@ class EventReader:
 
     def _in_order(self, features: Mapping[str, Any], row: int) -> list[Any]:
         if set(features) != set(self._features):
-            raise _fault(row, f"features are {sorted(features)}; this stream has {', '.join(self._features) or 'none'}")
+            raise _fault(
+                row, f"features are {sorted(features)}; this stream has {', '.join(self._features) or 'none'}"
+            )
         return [features[name] for name in self._features]
 
 
@@ -156,5 +158,13 @@ def _checked(values: Sequence[Any]) -> Floats:
     return time
 
 
-def _fault(row: int, message: str) -> DsrdError:
-    return DsrdError(f"event {row + 1}: {message}")
+class EventFault(DsrdError):
+    """What is wrong with one event of a request."""
+
+    def __init__(self, row: int, fault: str) -> None:
+        super().__init__(f"event {row + 1}: {fault}")
+        self.row, self.fault = row, fault
+
+
+def _fault(row: int, message: str) -> EventFault:
+    return EventFault(row, message)

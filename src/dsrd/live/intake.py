@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsrd.errors import DsrdError
-from dsrd.live.incoming import Incoming
+from dsrd.live.incoming import EventFault, Incoming
 from dsrd.live.log import Floats, Ids, Singles
 from dsrd.live.nodes import Name, Nodes
 from dsrd.live.settings import LiveSettings
@@ -104,8 +104,9 @@ class Intake:
             first = int(rows[late].min())
             self._refuse(len(request))
             raise LateEvent(
-                f"event {first + 1}: time {request.time[first]!r} is older than the newest event "
-                f"({self.newest!r}); send events in order of time, or let the engine drop or reorder late ones"
+                first,
+                f"time {request.time[first]!r} is older than the newest event "
+                f"({self.newest!r}); send events in order of time, or let the engine drop or reorder late ones",
             )
         rows = rows[~late]
         self._check_ahead(request, rows)
@@ -160,18 +161,16 @@ class Intake:
         latest = float(request.time[rows[-1]]) if len(rows) else 0.0
         if self._dates and latest > time.time() + self._settings.ahead:
             self._refuse(len(request))
-            raise DsrdError(
-                f"event {int(rows[-1]) + 1}: time {latest!r} is more than {self._settings.ahead:g} seconds ahead of "
-                "this machine's clock; correct it, or allow more with the setting `ahead`"
+            raise EventFault(
+                int(rows[-1]),
+                f"time {latest!r} is more than {self._settings.ahead:g} seconds ahead of this machine's clock; "
+                "correct it, or allow more with the setting `ahead`",
             )
 
     def _node_ids(self, request: Incoming, rows: NDArray[np.int64]) -> tuple[Ids, Ids, list[Name]]:
         nodes, order = self._nodes, rows.tolist()
         if nodes.numbered:
-            src, dst = (
-                np.array([nodes.number(names[row]) for row in order], np.int64)
-                for names in (request.source, request.target)
-            )
+            src, dst = (self._numbers(names, order) for names in (request.source, request.target))
             if len(rows):
                 nodes.grow(int(max(src.max(), dst.max())))
             return src, dst, []
@@ -183,6 +182,15 @@ class Intake:
         dst = np.array([dst_ids[request.target[row]] for row in order], np.int64)
         return src, dst, new
 
+    def _numbers(self, names: Sequence[str], rows: Sequence[int]) -> Ids:
+        ids = np.zeros(len(rows), np.int64)
+        for place, row in enumerate(rows):
+            try:
+                ids[place] = self._nodes.number(names[row])
+            except DsrdError as error:
+                raise EventFault(row, str(error)) from None
+        return ids
 
-class LateEvent(DsrdError):
+
+class LateEvent(EventFault):
     """An event older than the newest one, in an engine that refuses these."""

@@ -158,7 +158,7 @@ def _checked(values: Sequence[Any]) -> Floats:
     return time
 
 
-class EventFault(DsrdError):
+class EventError(DsrdError):
     """What is wrong with one event of a request."""
 
     def __init__(self, row: int, fault: str) -> None:
@@ -166,5 +166,5 @@ class EventFault(DsrdError):
         self.row, self.fault = row, fault
 
 
-def _fault(row: int, message: str) -> EventFault:
-    return EventFault(row, message)
+def _fault(row: int, message: str) -> EventError:
+    return EventError(row, message)

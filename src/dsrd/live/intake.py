@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsrd.errors import DsrdError
-from dsrd.live.incoming import EventFault, Incoming
+from dsrd.live.incoming import EventError, Incoming
 from dsrd.live.log import Floats, Ids, Singles
 from dsrd.live.nodes import Name, Nodes
 from dsrd.live.settings import LiveSettings
@@ -161,7 +161,7 @@ class Intake:
         latest = float(request.time[rows[-1]]) if len(rows) else 0.0
         if self._dates and latest > time.time() + self._settings.ahead:
             self._refuse(len(request))
-            raise EventFault(
+            raise EventError(
                 int(rows[-1]),
                 f"time {latest!r} is more than {self._settings.ahead:g} seconds ahead of this machine's clock; "
                 "correct it, or allow more with the setting `ahead`",
@@ -188,9 +188,9 @@ class Intake:
             try:
                 ids[place] = self._nodes.number(names[row])
             except DsrdError as error:
-                raise EventFault(row, str(error)) from None
+                raise EventError(row, str(error)) from None
         return ids
 
 
-class LateEvent(EventFault):
+class LateEvent(EventError):
     """An event older than the newest one, in an engine that refuses these."""

@@ -106,6 +106,9 @@ class DataFolder:
         name = f"{max(taken, default=0) + 1:04d}"
         with replacing_folder(self.run_folder(name)) as temporary:
             shutil.copytree(run, temporary, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*"))
+            fitted = open_folder(RunFolder(temporary))
+            fitted.recent_surprises("")  # takes a replay of all events, which no later start needs to repeat
+            fitted.save_changes(RunFolder(temporary), history=True)
         return name
 
     def use(self, base: Base) -> None:

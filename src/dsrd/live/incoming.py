@@ -54,7 +54,7 @@ class EventReader:
     >>> reader.records([{"source": 1, "time": 2.5}])
     Traceback (most recent call last):
     ...
-    dsrd.errors.DsrdError: event 1: has no target; give source, target and time
+    dsrd.live.incoming.EventError: event 1: has no target; give source, target and time
     """
 
     def __init__(self, dataset: Dataset) -> None:

@@ -80,7 +80,6 @@ class Intake:
 
     def start_group(self) -> None:
         """Whatever came before is committed."""
-        self._positions |= self._group.positions
         self._before = (self.newest, self._nodes.count)
         self._group = Group()
 
@@ -105,7 +104,7 @@ class Intake:
             self._refuse(len(request))
             raise LateEvent(
                 first,
-                f"time {request.time[first]!r} is older than the newest event "
+                f"time {float(request.time[first])!r} is older than the newest event "
                 f"({self.newest!r}); send events in order of time, or let the engine drop or reorder late ones",
             )
         rows = rows[~late]

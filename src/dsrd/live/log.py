@@ -54,17 +54,21 @@ class Entry:
     x: Singles  # [E, edge_dim]
     names: tuple[Name, ...]  # of nodes that were new, in order of id
     at: float  # when, by the clock of this machine
-    cuts: Ids  # events in each commit; several after packing
+    cuts: Ids  # [C, 2]: events and new names of each commit; several after packing
 
     @property
     def first(self) -> int:
         return self.last - len(self.src) + 1
 
     def part(self, after: int, until: int) -> Entry:
-        """The events after one sequence number up to another, as one commit; with all names."""
+        """The events after one sequence number up to another, each the end of a commit; and their names."""
+        ends = np.cumsum(self.cuts, axis=0)
+        commits = (ends[:, 0] > after - self.first + 1) & (ends[:, 0] <= until - self.first + 1)
         rows = slice(max(after - self.first + 1, 0), until - self.first + 1)
         columns = {name: getattr(self, name)[rows] for name in COLUMNS}
-        return replace(self, last=until, cuts=np.array([len(columns["src"])]), **columns)
+        last_name = int(ends[commits, 1].max(initial=0))
+        names = self.names[last_name - int(self.cuts[commits, 1].sum()) : last_name]
+        return replace(self, last=until, names=names, cuts=self.cuts[commits], **columns)
 
     @staticmethod
     def joined(entries: Sequence[Entry]) -> Entry:
@@ -153,6 +157,7 @@ class Log:
                     )
                 expected = last
                 cuts, src, dst = (np.frombuffer(column, np.int64) for column in columns[:3])
+                cuts = cuts.reshape(-1, 2)
                 time, x = np.frombuffer(columns[3], np.float64), np.frombuffer(columns[4], np.float32)
                 named = tuple((name, bool(target)) for name, target in json.loads(names))
                 yield Entry(last, src, dst, time, x.reshape(count, -1), named, at, cuts)

@@ -38,6 +38,8 @@ class LiveSettings:
     """... and after that many minutes with new events; 0: never for that reason."""
     keep_snapshots: int = 3
     """Older snapshots are removed."""
+    keep_ids: float = 30.0
+    """Days for which event ids are kept, so that an event that comes again is known; 0: forever."""
     watch: float = 0.25
     """The share of its time that the engine may spend on measuring the surprise of events as it observes them.
     Under more load than that, some events are observed without being measured."""
@@ -51,7 +53,7 @@ class LiveSettings:
             raise DsrdError(f"a window of {self.window} only has a meaning with late=reorder; leave it out")
         if not 0 <= self.watch <= 1:
             raise DsrdError(f"watch is {self.watch}; give a share of the time, 0 to 1")
-        least = {"ahead": 0, "snapshot_events": 0, "snapshot_minutes": 0, "keep_snapshots": 1}
+        least = {"ahead": 0, "snapshot_events": 0, "snapshot_minutes": 0, "keep_ids": 0, "keep_snapshots": 1}
         for name, bound in least.items():
             if not getattr(self, name) >= bound:
                 raise DsrdError(f"{name} is {getattr(self, name)}; give {bound} or more")

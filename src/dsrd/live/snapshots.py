@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+import torch
+from torch import Tensor
 
 from dsrd.errors import DsrdError
 from dsrd.files import leftovers
@@ -21,39 +25,47 @@ class Moment:
     digest: str  # of the events in the log
 
 
+class DamagedSnapshot(DsrdError):
+    """A snapshot that cannot be used."""
+
+
 class Snapshots:
     """The snapshots of one run in a folder."""
 
     def __init__(self, folder: Path, run: str) -> None:
-        """`run` is the digest of the weights; snapshots of other weights are not touched."""
+        """`run` is the digest of the run; snapshots of other runs are not touched."""
         self._folder, self._run = folder, run
 
     def write(self, moment: Moment, state: Snapshot) -> Path:
         """Write a snapshot under a temporary name and rename it."""
-        path = self._folder / f"{moment.seq:015d}-{self._run}.safetensors"
+        path = self._folder / f"{moment.seq:015d}-{self._run[:16]}.safetensors"
         self._folder.mkdir(parents=True, exist_ok=True)
-        checkpoint.save(path, {"state": state}, {"run": self._run, **vars(moment)})
+        note = {"run": self._run, "checksum": _checksum(state), **vars(moment)}
+        checkpoint.save(path, {"state": state}, note)
         return path
 
-    def newest_first(self) -> Iterator[tuple[Moment, Path]]:
-        """All snapshots that can be read; damaged ones are skipped."""
+    def newest_first(self, notes: list[str]) -> Iterator[tuple[Moment, Path]]:
+        """All snapshots whose note can be read; a line about each of the others is added to `notes`."""
         for path in sorted(self._files(), reverse=True):
             try:
                 note = checkpoint.note(path)
                 moment = Moment(int(note["seq"]), int(note["applied"]), str(note["digest"]))
-            except (DsrdError, KeyError, TypeError, ValueError):
+            except (DsrdError, OSError, KeyError, TypeError, ValueError):
+                notes.append(f"{path}: is damaged; skipped")
                 continue
             if note.get("run") == self._run:
                 yield moment, path
 
-    @staticmethod
-    def read(path: Path) -> Snapshot | None:
-        """The state in a snapshot; None if the file is damaged."""
+    def read(self, path: Path) -> Snapshot:
+        """The state in a snapshot."""
         try:
-            groups, _ = checkpoint.load(path)
+            groups, note = checkpoint.load(path)
         except (DsrdError, OSError):
-            return None
-        return groups.get("state", {})
+            raise DamagedSnapshot("is damaged") from None
+        state = groups.get("state", {})
+        if note.get("checksum") != _checksum(state):
+            raise DamagedSnapshot("is damaged (its checksum differs)")
+        return state
 
     def remove_all_but(self, newest: int) -> int:
         """Remove older snapshots, and what a killed process left; how many."""
@@ -63,7 +75,16 @@ class Snapshots:
         return len(gone)
 
     def _files(self) -> list[Path]:
-        return list(self._folder.glob(f"*-{self._run}.safetensors"))
+        return list(self._folder.glob(f"*-{self._run[:16]}.safetensors"))
 
     def _leftovers(self) -> list[Path]:
         return leftovers(self._folder) if self._folder.is_dir() else []
+
+
+def _checksum(state: Mapping[str, Tensor]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for name in sorted(state):
+        tensor = state[name].detach().cpu().contiguous()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()

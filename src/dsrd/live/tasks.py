@@ -51,7 +51,7 @@ class Tasks(Generic[T]):
                     self._condition.wait()
                 if not self._waiting:
                     return
-                taken = list(self._waiting)
+                taken = [waiting for waiting in self._waiting if waiting[1].set_running_or_notify_cancel()]
                 self._waiting.clear()
             try:
                 self._work([task for task, _ in taken])

@@ -34,7 +34,9 @@ class Timeline:
         self.applied = 0
         """Events of the log that the model has seen."""
         self.newest = self.present.last_time
-        self._skipped, self._named = held, self.nodes.count
+        self.num_nodes = self.nodes.count
+        """Nodes of the events so far, padding included; the writer may have prepared names for more."""
+        self._skipped = held
         self._pending = Pending(window)
         self._events_digest, self._names_digest = hashlib.blake2b(), hashlib.blake2b()
 
@@ -58,8 +60,11 @@ class Timeline:
         measured = min(most_measured, len(released.time))
         return released, self.present.observe(*released, measured)
 
-    def replay(self, entries: Iterable[Entry], until: int = 0, applied: int = 0) -> None:
-        """Go on by many entries. The state holds the first `applied` events already, taken after event `until`."""
+    def replay(self, entries: Iterable[Entry], until: int = 0, applied: int = 0) -> Iterator[int]:
+        """Go on by many entries and yield after each stretch the number of the last event; one ends at `until`.
+
+        The state holds the first `applied` events already, as they were when event `until` was the newest.
+        """
         for entry in self._stretches(entries, until):
             released = self._push(entry)
             in_state = max(min(applied - (self.applied - len(released.time)), len(released.time)), 0)
@@ -67,6 +72,7 @@ class Timeline:
                 self.present.record(*released.take(slice(0, in_state)))
             if in_state < len(released.time):
                 self.present.observe(*released.take(slice(in_state, None)))
+            yield self.seq
 
     def _push(self, entry: Entry) -> Columns:
         """Add an entry to what is waiting; the events that need not wait any longer."""
@@ -74,6 +80,7 @@ class Timeline:
         self.nodes.add(new)
         if self.nodes.numbered and len(entry.src):
             self.nodes.grow(int(max(entry.src.max(), entry.dst.max())))
+        self.num_nodes = self.nodes.count
         self._digest(entry)
         self.seq = entry.last
         if len(entry.time):
@@ -88,38 +95,38 @@ class Timeline:
         rows = np.column_stack([entry.src, entry.dst, entry.time.view(np.int64)]).view(np.uint8)
         features = np.ascontiguousarray(entry.x).view(np.uint8).reshape(len(rows), -1)
         self._events_digest.update(np.concatenate([rows, features], axis=1).tobytes())
-        for name, target in entry.names:  # a part of an entry has all its names, also those of earlier parts
-            node = self.nodes.find(name, target=target)
-            if node is not None and node >= self._named:
-                self._names_digest.update(json.dumps(name).encode())
-                self._named = node + 1
+        for name, _ in entry.names:
+            self._names_digest.update(json.dumps(name).encode())
 
     def _stretches(self, entries: Iterable[Entry], until: int) -> Iterator[Entry]:
-        """Entries joined as far as that changes nothing."""
+        """Entries joined as far as that changes nothing, and cut after event `until`."""
         joined: list[Entry] = []
         events = 0
         for entry in entries:
-            if not self.present.model.state_from_events and entry.last > until:
-                yield from _joined(joined)
-                joined, events = [], 0
-                yield from commits_of(entry, until)
-                continue
-            joined.append(entry)
-            events += len(entry.src)
-            if events >= JOINED:
-                yield from _joined(joined)
-                joined, events = [], 0
-        yield from _joined(joined)
+            one_by_one = not self.present.model.state_from_events and entry.last > until
+            pieces = commits_of(entry, until) if one_by_one else cut_after(entry, until)
+            for piece in pieces:
+                joined.append(piece)
+                events += len(piece.src)
+                if events >= JOINED or piece.last == until or one_by_one:
+                    yield Entry.joined(joined)
+                    joined, events = [], 0
+        if joined:
+            yield Entry.joined(joined)
 
 
-def _joined(entries: list[Entry]) -> Iterator[Entry]:
-    if entries:
-        yield Entry.joined(entries)
+def cut_after(entry: Entry, until: int) -> Iterator[Entry]:
+    """A packed entry in two parts if event `until` lies inside."""
+    if entry.first <= until < entry.last:
+        yield entry.part(entry.first - 1, until)
+        yield entry.part(until, entry.last)
+    else:
+        yield entry
 
 
 def commits_of(entry: Entry, until: int = 0) -> Iterator[Entry]:
     """The commits of a packed entry one by one; those up to event `until` in one piece."""
-    ends = np.cumsum(entry.cuts) + entry.first - 1
-    bounds = [entry.first - 1, *(int(end) for end in ends if end >= until)]
+    ends = (np.cumsum(entry.cuts[:, 0]) + entry.first - 1).tolist()
+    bounds = [entry.first - 1, *(end for end in ends if end >= until)]
     for before, end in zip(bounds[:-1], bounds[1:], strict=True):
         yield entry.part(before, end)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +35,8 @@ class Observed:
     late: int
     measured: tuple[Measured, ...] = ()
     """With `measure`: the events that the model saw with this request, and how surprising they were."""
+    rows: Sequence[int] = ()
+    """Rows of the request that were accepted, in the order of the log."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,8 @@ class Writer:
         seq = self._live.timeline.seq
         for request, receipt in taken:
             part = _of_request(measured, receipt, self._settings) if request.measure else ()
-            request.future.set_result(Observed(seq, receipt.accepted, receipt.duplicates, receipt.late, part))
+            counts = (receipt.accepted, receipt.duplicates, receipt.late)
+            request.future.set_result(Observed(seq, *counts, part, receipt.rows.tolist()))
         return []
 
     def _logged(self) -> Entry | None:

@@ -6,7 +6,7 @@ import threading
 import time as clock
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -65,9 +65,9 @@ class Engine:
             self._log = Log(self.folder.log)
             undo.callback(self._log.close)
             self._live = recover(self.folder, self._log, progress)
-            lock = ReadWriteLock()
-            self._writer = Writer(self._live, self._log, lock, self.settings)
-            self._answering = Answering(self._live, lock)
+            self._lock = ReadWriteLock()
+            self._writer = Writer(self._live, self._log, self._lock, self.settings)
+            self._answering = Answering(self._live, self._lock)
             self._closing = undo.pop_all()
         self._stopping = threading.Event()
         self._snapshotting = threading.Lock()
@@ -172,6 +172,10 @@ class Engine:
         """The run, its nodes and its present; to be read while `reading()` is held."""
         return self._live
 
+    def reading(self) -> AbstractContextManager[None]:
+        """Inside, nothing changes; not to be held for long, and not twice by one thread."""
+        return self._lock.reading()
+
     @property
     def counts(self) -> dict[str, int]:
         """What was counted over the life of the log: late events, duplicates, refused ones."""
@@ -192,11 +196,12 @@ class Engine:
     def snapshot(self) -> int:
         """Write a snapshot of the state; the number of the newest event in it. Reads and events go on meanwhile."""
         with self._snapshotting:
-            moment, state = self._writer.do(self._copy).result()
+            copied: tuple[Moment, dict[str, Any]] = self._writer.do(self._copy).result()
+            moment, state = copied
             self._live.snapshots.write(moment, state)
             self._live.last_snapshot, self._since = moment.seq, clock.monotonic()
             self._live.snapshots.remove_all_but(self.settings.keep_snapshots)
-            return int(moment.seq)
+            return moment.seq
 
     def _copy(self) -> tuple[Moment, dict[str, Any]]:
         """The state; taken by the thread that writes it, so nobody who reads has to wait."""

@@ -43,7 +43,10 @@ class Answer:
     partner_bits: Floats  # [Q]
 
     def __getitem__(self, rows: Any) -> Answer:
-        return Answer(*(None if values is None else values[rows] for values in vars(self).values()))
+        parts: dict[str, Any] = {
+            name: None if values is None else values[rows] for name, values in vars(self).items()
+        }
+        return Answer(**parts)
 
 
 class Present:
@@ -93,10 +96,12 @@ class Present:
                 marks.reserve(int(nodes.max()) + 1)
                 marks.values[nodes] = True
 
-    # --- Events ------------------------------------------------------------------------------------------------------
+    # --- Events --------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def observe(self, src: Ids, dst: Ids, time: Floats, x: NDArray[np.float32], measured: int = 0) -> Floats | None:
+    def observe(
+        self, src: Ids, dst: Ids, time: Floats, x: NDArray[np.float32], measured: int = 0
+    ) -> Floats | None:
         """Observe events in order of time.
 
         The bits of the source and of the partner of the last `measured` of them, each given what came before it.
@@ -140,7 +145,7 @@ class Present:
         bits: Floats = torch.cat(parts).numpy()
         return bits
 
-    # --- State -------------------------------------------------------------------------------------------------------
+    # --- State ---------------------------------------------------------------------------------------------------
 
     def state(self) -> Snapshot:
         """A copy of the model's state."""
@@ -154,7 +159,7 @@ class Present:
         """Memory of the model's state, in bytes."""
         return self.model.state.nbytes()
 
-    # --- Questions ---------------------------------------------------------------------------------------------------
+    # --- Questions -----------------------------------------------------------------------------------------------
 
     def targets(self) -> Ids:
         """All targets so far, by ascending id."""
@@ -184,7 +189,9 @@ class Present:
     def partners(self, node: int, k: int, time: float) -> tuple[Ids, Answer]:
         """The k most likely targets of a node, best first."""
         targets = torch.from_numpy(self.targets())
-        query = Query(torch.full_like(targets, node), targets, torch.full(targets.shape, time, dtype=torch.float64))
+        query = Query(
+            torch.full_like(targets, node), targets, torch.full(targets.shape, time, dtype=torch.float64)
+        )
         model, past = self.model, self.past
         factors = torch.cat(
             [
@@ -193,9 +200,7 @@ class Present:
             ]
         )
         partner_bits = -torch.log_softmax(factors[:, 1], dim=0) / math.log(2)
-        source_bits = (
-            factor_bits(model, factors)[:, 0] if model.has_intensity else torch.zeros_like(partner_bits)
-        )
+        source_bits = factor_bits(model, factors)[:, 0] if model.has_intensity else torch.zeros_like(partner_bits)
         best = torch.sort(factors[:, 1], descending=True, stable=True).indices[:k]
         answer = self._answer(query.time[best].numpy(), torch.stack([source_bits, partner_bits], dim=1)[best])
         return query.dst[best].numpy(), answer
@@ -237,6 +242,23 @@ class Present:
         found = self._history.recent(torch.tensor([node]), torch.tensor([self.after_last]), k)
         mask = found.mask[0]
         return found.node[0][mask].numpy(), found.time[0][mask].numpy(), found.outgoing[0][mask].numpy()
+
+    def degree(self, node: int) -> int:
+        """How many events a node has had."""
+        length = self._history.index.length
+        return int(length[node]) if node < len(length) else 0
+
+    def latest_nodes(self, most: int, like: int) -> Ids:
+        """The nodes that were active last, newest first; in a bipartite stream on the side of node `like`."""
+        index = self._history.index
+        nodes = np.flatnonzero(index.length)
+        if self.bipartite:
+            source = self._is_end[0]
+            is_source = np.array([_marked(source, node) for node in nodes.tolist()], np.bool_)
+            nodes = nodes[is_source == _marked(source, like)]
+        nodes = nodes[nodes != like]
+        newest = index.time[index.start[nodes] + index.length[nodes] - 1]
+        return np.asarray(nodes[np.argsort(-newest, kind="stable")[:most]])
 
 
 def _marked(marks: GrowingArray[np.bool_], node: int) -> bool:

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dsrd.live.hour import MostSurprising
+from dsrd.live.rates import PerSecond
+
 Floats = NDArray[np.float64]
 
 KEPT = 20_000  # measured events
@@ -61,6 +64,9 @@ class Watch:
     def __init__(self, trained_bits: Floats) -> None:
         """`trained_bits`: of the latest events of the run, as its model expected them."""
         self._then = trained_bits
+        self.rates = PerSecond()
+        """All events, measured or not."""
+        self._hour = MostSurprising[Measured]()
         self._events: deque[Measured] = deque(maxlen=KEPT)
         self._bits: deque[float] = deque(trained_bits.tolist(), maxlen=COMPARED)
         self._new = 0  # measured since the start, up to COMPARED
@@ -83,6 +89,7 @@ class Watch:
     def add(self, events: Iterable[Measured]) -> None:
         for event in events:
             self._events.append(event)
+            self._hour.add(event)
             self._bits.append(event.surprise)
             self._new = min(self._new + 1, COMPARED)
 
@@ -96,10 +103,8 @@ class Watch:
         return found[::-1]
 
     def most_surprising(self, seconds: float, most: int) -> list[Measured]:
-        """Of the events that came within the last seconds, by this machine's clock."""
-        since = time.time() - seconds
-        recent = [event for event in tuple(self._events) if event.at >= since]
-        return sorted(recent, key=lambda event: -event.surprise)[:most]
+        """Of the events that came within the last seconds, at most an hour, by this machine's clock."""
+        return self._hour.best(most, time.time() - seconds)
 
     def quantiles(self, shares: Iterable[float]) -> dict[float, float]:
         """Quantiles of the surprise of the latest events, in bits."""
@@ -109,8 +114,8 @@ class Watch:
     def drift(self) -> Drift:
         now = np.fromiter(self._bits, np.float64, len(self._bits))[len(self._bits) - self._new :]
         error = math.sqrt(sum(float(bits.var(ddof=1)) / len(bits) for bits in (self._then, now) if len(bits) > 1))
-        means = (float(bits.mean()) if len(bits) else math.nan for bits in (self._then, now))
-        return Drift(*means, error, len(now))
+        then, lately = (float(bits.mean()) if len(bits) else math.nan for bits in (self._then, now))
+        return Drift(then, lately, error, len(now))
 
 
 class Budget:

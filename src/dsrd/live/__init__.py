@@ -2,7 +2,7 @@
 
 >>> from dsrd.live import Engine, LiveSettings
 
-`Engine` observes events behind a durable log and answers from all of them; `dsrd serve` and `dsrd stream` are built
+`Engine` observes events behind a durable log and answers from all of them. `dsrd serve` and `dsrd stream` are built
 on it.
 """
 
@@ -14,20 +14,24 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dsrd.live.engine import Engine
     from dsrd.live.incoming import Position
+    from dsrd.live.replica import Replica
     from dsrd.live.settings import LiveSettings
     from dsrd.live.writer import Observed
 
-__all__ = ["Engine", "LiveSettings", "Observed", "Position"]
+__all__ = ["Engine", "LiveSettings", "Observed", "Position", "Replica"]
 
-_WHERE = {
-    "Engine": "dsrd.live.engine:Engine",
-    "LiveSettings": "dsrd.live.settings:LiveSettings",
-    "Observed": "dsrd.live.writer:Observed",
-    "Position": "dsrd.live.incoming:Position",
+_HOME = {
+    "Engine": "engine",
+    "LiveSettings": "settings",
+    "Observed": "writer",
+    "Position": "incoming",
+    "Replica": "replica",
 }
 
+if not TYPE_CHECKING:  # loaded at first use
 
-def __getattr__(name: str) -> Any:
-    if name in _WHERE:
-        return resolve_name(_WHERE[name])
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        if name not in _HOME:
+            raise AttributeError(f"module 'dsrd.live' has no attribute '{name}'")
+        value = globals()[name] = resolve_name(f"dsrd.live.{_HOME[name]}:{name}")
+        return value

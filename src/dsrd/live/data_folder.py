@@ -67,7 +67,9 @@ class DataFolder:
             stored: dict[str, Any] = json.loads(self.settings.read_text(encoding="utf-8"))
             base = Base(**stored)
         except FileNotFoundError:
-            raise DsrdError(f"{self.path}: not the data folder of an engine; start `dsrd serve RUN` there first") from None
+            raise DsrdError(
+                f"{self.path}: not the data folder of an engine; start `dsrd serve RUN` there first"
+            ) from None
         except (ValueError, TypeError) as error:
             raise DsrdError(f"{self.settings}: damaged ({error}); put back a copy of it") from None
         if base.format != FORMAT:
@@ -119,7 +121,9 @@ class DataFolder:
         """The run of the folder, checked."""
         fitted = open_folder(RunFolder(self.run_folder(base.run)))
         if run_digest(fitted) != base.digest:
-            raise DsrdError(f"{self.run_folder(base.run)}: has changed since the log was started; put back a copy of it")
+            raise DsrdError(
+                f"{self.run_folder(base.run)}: has changed since the log was started; put back a copy of it"
+            )
         return fitted
 
 

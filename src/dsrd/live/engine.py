@@ -233,7 +233,7 @@ class Engine:
         until = self.snapshot()
         saved = 0
         while True:  # piece by piece, so that events do not wait for all of it
-            done = self._writer.do(lambda: self._log.pack(until)).result()
+            done: int = self._writer.do(lambda: self._log.pack(until)).result()
             saved += done
             if not done or self._stopping.is_set():
                 break

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -65,7 +66,7 @@ class Entry:
         ends = np.cumsum(self.cuts, axis=0)
         commits = (ends[:, 0] > after - self.first + 1) & (ends[:, 0] <= until - self.first + 1)
         rows = slice(max(after - self.first + 1, 0), until - self.first + 1)
-        columns = {name: getattr(self, name)[rows] for name in COLUMNS}
+        columns: dict[str, Any] = {name: getattr(self, name)[rows] for name in COLUMNS}
         last_name = int(ends[commits, 1].max(initial=0))
         names = self.names[last_name - int(self.cuts[commits, 1].sum()) : last_name]
         return replace(self, last=until, names=names, cuts=self.cuts[commits], **columns)
@@ -75,7 +76,9 @@ class Entry:
         """Entries that follow each other as one."""
         if len(entries) == 1:
             return entries[0]
-        columns = {name: np.concatenate([getattr(each, name) for each in entries]) for name in (*COLUMNS, "cuts")}
+        columns: dict[str, Any] = {
+            name: np.concatenate([getattr(each, name) for each in entries]) for name in (*COLUMNS, "cuts")
+        }
         return replace(entries[-1], names=tuple(name for each in entries for name in each.names), **columns)
 
 

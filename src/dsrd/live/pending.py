@@ -19,7 +19,7 @@ class Columns(NamedTuple):
     x: Singles  # [E, edge_dim]
 
     def take(self, rows: slice | NDArray[np.int64]) -> Columns:
-        return Columns(*(column[rows] for column in self))
+        return Columns(self.src[rows], self.dst[rows], self.time[rows], self.x[rows])
 
     @staticmethod
     def cat(*pieces: Columns) -> Columns:

@@ -194,32 +194,32 @@ class Writer:
         self._live.watch.rates.add(len(entry.src))
         if bits is None or not len(bits):
             return ()
-        measured = self._measured(seen, bits, last_met)
+        measured = measured_events(self._live, seen, bits, last_met)
         self._live.watch.add(measured)
         if not wanted:
             self._budget.charge(time.monotonic() - began)
         return measured
 
-    def _measured(self, seen: Columns, bits: Floats, last_met: Floats) -> tuple[Measured, ...]:
-        first, timeline, now = len(seen.src) - len(bits), self._live.timeline, time.time()
-        has_sources = timeline.present.model.has_intensity
-        percentiles = self._live.watch.percentiles(bits.sum(axis=1))
-        name, source_bits = timeline.nodes.name, bits[:, 0] if has_sources else np.full(len(bits), np.nan)
-        rows = zip(
-            seen.src[first:].tolist(),
-            seen.dst[first:].tolist(),
-            seen.time[first:].tolist(),
-            source_bits.tolist(),
-            bits[:, 1].tolist(),
-            percentiles.tolist(),
-            last_met[first:].tolist(),
-            strict=True,
-        )
-        start = timeline.applied - len(bits) + 1
-        return tuple(
-            Measured(start + row, name(src), name(dst), at, now, *rest)
-            for row, (src, dst, at, *rest) in enumerate(rows)
-        )
+
+def measured_events(live: Recovered, seen: Columns, bits: Floats, last_met: Floats) -> tuple[Measured, ...]:
+    """The last events of those the model has just seen, with their bits and how these compare."""
+    first, timeline, now = len(seen.src) - len(bits), live.timeline, time.time()
+    name, has_sources = timeline.nodes.name, timeline.present.model.has_intensity
+    rows = zip(
+        seen.src[first:].tolist(),
+        seen.dst[first:].tolist(),
+        seen.time[first:].tolist(),
+        (bits[:, 0] if has_sources else np.full(len(bits), np.nan)).tolist(),
+        bits[:, 1].tolist(),
+        live.watch.percentiles(bits.sum(axis=1)).tolist(),
+        last_met[first:].tolist(),
+        strict=True,
+    )
+    start = timeline.applied - len(bits) + 1
+    return tuple(
+        Measured(start + row, name(src), name(dst), at, now, *rest)
+        for row, (src, dst, at, *rest) in enumerate(rows)
+    )
 
 
 def _of_request(measured: tuple[Measured, ...], receipt: Receipt, settings: LiveSettings) -> tuple[Measured, ...]:

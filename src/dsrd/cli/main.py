@@ -26,6 +26,7 @@ from dsrd.cli import (
     predict,
     report,
     runs,
+    stream,
     sweep,
 )
 from dsrd.cli.repeated_options import refuse_repeated
@@ -61,6 +62,7 @@ app.command("classify", epilog=classify.EXAMPLES)(classify.classify)
 app.command("embed", epilog=embed.EXAMPLES)(embed.embed)
 app.command("inspect", epilog=inspect.EXAMPLES)(inspect.inspect)
 app.command("report", epilog=report.EXAMPLES)(report.report)
+app.command("stream", epilog=stream.EXAMPLES)(stream.stream)
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
 

@@ -7,7 +7,7 @@ const ROWS = 8;  // of the table of latest events
 const LANES = 9;  // partners in the history of a node, the others together
 
 const part = (id) => document.getElementById(id);
-const why = { source: "unusual source", partner: "unusual partner", both: "both unusual", "": "as usual" };
+const UNUSUAL = { source: "source", partner: "partner", both: "both", "": "neither" };
 const page = { events: [], rates: new Map(), state: null, since: 0, shown: 0, node: null, model: null, clock: 0 };
 
 function element(name, content, attributes = {}) {
@@ -130,7 +130,7 @@ function rate() {
 
 const isAlarm = (event) => event.percentile >= 99;
 const median = (values) => [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)];
-const told = (event) => `${event.source} → ${event.target}, ${short(event.when)}: ${figure(event.surprise)} bits, ${why[event.why]}`;
+const told = (event) => `${event.source} → ${event.target}, ${short(event.when)}: ${figure(event.surprise)} bits, unusual: ${UNUSUAL[event.why]}`;
 
 function bits() {
   const { events } = page, values = events.map((event) => event.surprise);
@@ -145,7 +145,7 @@ function bits() {
   });
 }
 
-const EVENT_COLUMNS = [["bits", "number"], ["source", "word"], ["target", "word"], ["time", "word"]];
+const ENDS = [["bits", "number"], ["source", "word"], ["target", "word"]];
 
 function latest() {
   const newest = page.events.slice(-ROWS).reverse();
@@ -156,7 +156,7 @@ function latest() {
     cells: [figure(event.surprise), named(event.source), named(event.target), short(event.when),
       `more than ${figure(Math.min(event.percentile, 99.9))} % of events`],
   }));
-  fill(part("latest"), [...EVENT_COLUMNS, ["surprise", "wide"]], rows, "no events have been measured yet");
+  fill(part("latest"), [...ENDS, ["time", "word"], ["surprise", "wide"]], rows, "no events have been measured yet");
   page.shown = seq;
 }
 
@@ -169,20 +169,20 @@ async function top() {
     cells: [figure(event.surprise), named(event.source), named(event.target), short(event.when), reason(event),
       event.last_met === null ? "never before" : short(event.last_met_when), ago(event.at)],
   }));
-  fill(part("top"), [...EVENT_COLUMNS, ["why", ""], ["last met", "word"], ["came", "word wide"]], rows, "nothing in the last hour");
+  fill(part("top"), [...ENDS, ["time", "word wide"], ["unusual", ""], ["last met", "word"], ["came", "word wide"]], rows, "nothing in the last hour");
 }
 
 function reason(event) {
   const sizes = event.source_bits === null ? "" : ` (source ${figure(event.source_bits)}, partner ${figure(event.partner_bits)} bits)`;
-  return [why[event.why], element("span", sizes, { class: "wide" })];
+  return [UNUSUAL[event.why], element("span", sizes, { class: "wide" })];
 }
 
 async function model() {
   page.model = await ask("v1/model");
-  const { card, settings, learned } = page.model, { state_bytes: bytes } = page.model;
-  part("run").textContent = `${page.model.model}${page.model.preset === "default" ? "" : `, ${page.model.preset}`} on ${page.model.dataset}`;
+  const { card, settings, learned } = page.model;
+  part("run").textContent = `${page.model.dataset} · ${page.model.model}`;
   const rows = [["model", `${page.model.model}, preset ${page.model.preset}`], ["paper", card.paper], ["reads", card.reads], ["cost", card.cost],
-    ["trained on", `${figure(page.model.trained_on)} events`], ["weights", figure(page.model.parameters)], ["state", `${figure(bytes / 1e6)} MB`]];
+    ["trained on", `${figure(page.model.trained_on)} events`], ["weights", figure(page.model.parameters)], ["state", `${figure(page.model.state_bytes / 1e6)} MB`]];
   part("card").replaceChildren(...rows.flatMap(([key, value]) => [element("dt", key), element("dd", value)]));
   part("settings").hidden = false;
   part("settings").querySelector("pre").textContent = JSON.stringify({ settings, learned }, null, 1);
@@ -226,9 +226,9 @@ async function node(name, moving) {
     found.textContent = error.message;
     return;
   }
-  const { node: box } = { node: part("node") }, asked = page.node;
-  found.textContent = `${asked.name}: ${figure(asked.events)} events`;
-  box.hidden = false;
+  const asked = page.node;
+  found.textContent = `${asked.name}: ${figure(asked.events)} events; as of event #${asked.seq}`;
+  part("node").hidden = false;
   const most = Math.max(...asked.partners.map((each) => each.partner), 1e-12);
   fill(part("partners"), [["partner", "word"], ["probability", "number"], ["", "wide"], ["last met", "word"]], asked.partners.map((each) => ({
     cells: [named(each.target), share(each.partner), element("meter", null, { min: 0, max: most, value: each.partner, "aria-hidden": "true" }),

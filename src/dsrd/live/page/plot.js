@@ -3,7 +3,7 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 const MARGIN = { left: 46, right: 12, top: 8, bottom: 26 };
-const LETTER = 6.6;  // width of a letter of the labels, about
+const LETTER = 7;  // width of a letter of the labels, about
 const LANE = 24;
 
 function shape(parent, name, attributes = {}, text = null) {
@@ -20,7 +20,7 @@ export function ticks(low, high, wanted = 5) {
   const rough = (high - low) / wanted, power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((each) => each * power).find((each) => each >= rough);
   const found = [];
-  for (let at = Math.ceil(low / step - 1e-9); at * step <= high + step * 1e-9; at += 1) found.push(at * step);
+  for (let at = Math.ceil(low / step - 1e-9); at * step <= high + step * 1e-9; at += 1) found.push(at ? at * step : 0);
   return found;
 }
 
@@ -87,13 +87,13 @@ export function draw(host, options) {
   const up = lanes ? (lane) => area.top + LANE * (lane + 0.5) : scale(options.y, area.bottom, area.top);
   axes(svg, options, area, across, up, lanes);
   if (options.steps && options.steps.length) steps(svg, options.steps, area, across, up);
-  for (const [at, text] of options.usual || []) {
-    shape(svg, "line", { class: "usual", x1: area.left, x2: area.right, y1: up(at), y2: up(at) });
-    shape(svg, "text", { x: area.right, y: up(at) - 4, "text-anchor": "end" }, text);
-  }
   const circles = (options.dots || []).map((dot) => shape(svg, "circle", {
     class: dot.kind || "", cx: across(dot.x), cy: up(lanes ? dot.lane : dot.y), r: dot.kind === "alarm" ? 4.5 : 3.5,
   }));
+  for (const [at, text] of options.usual || []) {
+    shape(svg, "line", { class: "usual", x1: area.left, x2: area.right, y1: up(at), y2: up(at) });
+    shape(svg, "text", { class: "halo", x: area.right, y: up(at) - 4, "text-anchor": "end" }, text);
+  }
   if (circles.length && options.chosen) readable(host, svg, circles, options);
   const focused = host.contains(document.activeElement);
   host.replaceChildren(svg);
@@ -128,8 +128,7 @@ function axes(svg, options, area, across, up, lanes) {
 
 function steps(svg, points, area, across, up) {
   const path = points.map(([x, y], row) => `${row ? "H" : "M"}${across(x).toFixed(1)}${row ? "V" : " "}${up(y).toFixed(1)}`);
-  const end = across(points[points.length - 1][0]).toFixed(1);
-  shape(svg, "path", { class: "area", d: `${path.join("")}V${area.bottom}H${across(points[0][0]).toFixed(1)}Z`, "data-end": end });
+  shape(svg, "path", { class: "area", d: `${path.join("")}V${area.bottom}H${across(points[0][0]).toFixed(1)}Z` });
   shape(svg, "path", { class: "line", d: path.join("") });
 }
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
@@ -142,7 +143,7 @@ def stream(
         closing.callback(opened.close)
         written = open_sink(goal, kafka=kafka_settings)
         closing.callback(written.close)
-        stop = _stopped_by_signals()
+        stop = closing.enter_context(_stopped_by_signals())
         engine = closing.enter_context(Engine(data, run, settings))
         fitted = engine.live.fitted
         decoder = Decoder(engine.reader, fitted.online.stream.dataset(), id_field=id_field, skip_bad=skip_bad)
@@ -156,7 +157,8 @@ def stream(
             )
 
 
-def _stopped_by_signals() -> threading.Event:
+@contextmanager
+def _stopped_by_signals() -> Iterator[threading.Event]:
     """Set by Ctrl-C and SIGTERM; a second Ctrl-C interrupts."""
     stop = threading.Event()
 
@@ -165,9 +167,12 @@ def _stopped_by_signals() -> threading.Event:
             raise KeyboardInterrupt
         stop.set()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, on_signal)
-    return stop
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _report(totals: Totals, seq: int, json: bool, to: TextIO) -> None:

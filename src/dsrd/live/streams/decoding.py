@@ -146,11 +146,10 @@ class Decoder:
         """The kinds of values are those of the first line; Arrow refuses others."""
         first = _object(raw.lines[0])
         fields = self._fields(first)
-        if fields is None or "features" in first or b"\r" in raw.block:
+        if fields is None or b"\r" in raw.block:
             raise Unexpected
         kinds = {fields[role]: _kind(first[fields[role]], role) for role in fields if role != "features"}
-        if "features" in fields:
-            kinds |= {name: pa.float64() for name in self._features}
+        kinds |= {name: pa.float64() for name in self._features} | {"features": pa.list_(pa.float64())}
         table = pyarrow.json.read_json(
             BytesIO(raw.block),
             read_options=pyarrow.json.ReadOptions(block_size=BLOCK, use_threads=False),
@@ -158,7 +157,10 @@ class Decoder:
                 explicit_schema=pa.schema(kinds.items()), unexpected_field_behavior="ignore"
             ),
         )
-        return table, fields
+        unused = ["features"] if "features" in fields else ["features", *self._features]
+        if any(table[name].null_count < len(table) for name in unused):
+            raise Unexpected
+        return table.drop_columns(unused), fields
 
     def _fields(self, available: Mapping[str, Any] | Sequence[str]) -> dict[str, str] | None:
         """The field of each role; None if one is missing."""

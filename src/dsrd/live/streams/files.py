@@ -84,10 +84,10 @@ class FileSource:
     def _opened(self) -> IO[bytes]:
         return cast(IO[bytes], gzip.open(self._path)) if self._packed else self._path.open("rb")
 
-    def _read(self) -> bytes:
+    def _read(self, size: int = BLOCK) -> bytes:
         assert self._file is not None
         try:
-            return self._file.read(BLOCK)
+            return self._file.read(size)
         except (OSError, EOFError) as error:
             raise DsrdError(f"{self._path}: cannot be read ({error}); get the file again") from error
 
@@ -146,7 +146,7 @@ class FileSource:
         """Whether it begins as it did when it was read before, and is as long."""
         assert self._file is not None
         known = self._bookmarks.read("source", self._name)
-        head = self._file.read(HEAD)
+        head = self._read(HEAD)
         self._file.seek(0)
         if known is not None and done:
             if _digest(head[: known["bytes"]]) != known["digest"]:

@@ -26,6 +26,7 @@ from dsrd.cli import (
     predict,
     report,
     runs,
+    serve,
     stream,
     sweep,
 )
@@ -63,6 +64,7 @@ app.command("embed", epilog=embed.EXAMPLES)(embed.embed)
 app.command("inspect", epilog=inspect.EXAMPLES)(inspect.inspect)
 app.command("report", epilog=report.EXAMPLES)(report.report)
 app.command("stream", epilog=stream.EXAMPLES)(stream.stream)
+app.command("serve", epilog=serve.EXAMPLES)(serve.serve)
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
 

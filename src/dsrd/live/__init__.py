@@ -2,8 +2,7 @@
 
 >>> from dsrd.live import Engine, LiveSettings
 
-`Engine` observes events behind a durable log and answers from all of them. `dsrd serve` and `dsrd stream` are built
-on it.
+`Engine` observes events behind a durable log and answers from all of them. `dsrd serve` and `dsrd stream` use it.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class _Question:
 
     source: list[str]
     target: list[str]
-    time: float | None | Floats  # None: now; an array has one time per pair
+    time: float | Floats | None  # None: now; an array has one time per pair
     future: Future[Scored] = field(default_factory=Future)
 
 

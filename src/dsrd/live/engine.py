@@ -97,7 +97,7 @@ class Engine:
                 self._writer.close()
                 self._answering.close()
 
-    # --- Events ------------------------------------------------------------------------------------------------------
+    # --- Events --------------------------------------------------------------------------------------------------
 
     def observe(
         self,
@@ -129,10 +129,10 @@ class Engine:
         """How far a source was read, as of the last commit; None if never."""
         return self._writer.position(source)
 
-    # --- Questions ---------------------------------------------------------------------------------------------------
+    # --- Questions -----------------------------------------------------------------------------------------------
 
     def score(self, pairs: Sequence[tuple[Any, Any]], time: Any = None) -> Scored:
-        """What the model says about pairs of names, at a time that is not before the newest event; default: now."""
+        """What the model says about pairs of names, at a time not before the newest event; default: now."""
         return self.score_soon(pairs, time).result()
 
     def score_soon(self, pairs: Sequence[tuple[Any, Any]], time: Any = None) -> Future[Scored]:
@@ -155,7 +155,7 @@ class Engine:
         """Where the engine stands."""
         return self._answering.state()
 
-    # --- About the engine --------------------------------------------------------------------------------------------
+    # --- About the engine ----------------------------------------------------------------------------------------
 
     @property
     def reader(self) -> EventReader:
@@ -191,10 +191,10 @@ class Engine:
         """Requests to observe and questions that wait."""
         return self._writer.num_waiting, self._answering.num_waiting
 
-    # --- Snapshots and compaction ------------------------------------------------------------------------------------
+    # --- Snapshots and compaction --------------------------------------------------------------------------------
 
     def snapshot(self) -> int:
-        """Write a snapshot of the state; the number of the newest event in it. Reads and events go on meanwhile."""
+        """Write a snapshot of the state; the number of the newest event in it. Nobody has to wait meanwhile."""
         with self._snapshotting:
             copied: tuple[Moment, dict[str, Any]] = self._writer.do(self._copy).result()
             moment, state = copied
@@ -227,8 +227,8 @@ class Engine:
     def compact(self, *, vacuum: bool = False) -> int:
         """Take a snapshot, remove old ones, join small rows of the log and forget old event ids.
 
-        With `vacuum`, the space is given back to the disk, which takes a while for a large log. Returns the number of
-        rows by which the log is shorter.
+        With `vacuum`, the space is given back to the disk, which takes a while for a large log. Returns the number
+        of rows by which the log is shorter.
         """
         until = self.snapshot()
         saved = 0

@@ -102,7 +102,7 @@ class Intake:
         if late.any() and self._settings.late == "refuse":
             first = int(rows[late].min())
             self._refuse(len(request))
-            raise LateEvent(
+            raise LateEventError(
                 first,
                 f"time {float(request.time[first])!r} is older than the newest event "
                 f"({self.newest!r}); send events in order of time, or let the engine drop or reorder late ones",
@@ -191,5 +191,5 @@ class Intake:
         return ids
 
 
-class LateEvent(EventError):
+class LateEventError(EventError):
     """An event older than the newest one, in an engine that refuses these."""

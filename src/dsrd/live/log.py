@@ -136,7 +136,8 @@ class Log:
                 self._db.execute("insert or replace into positions values (?, ?)", (source, str(position)))
             for kind, count in (counts or {}).items():
                 self._db.execute(
-                    "insert into counts values (?, ?) on conflict(kind) do update set count = count + excluded.count",
+                    "insert into counts values (?, ?) "
+                    "on conflict(kind) do update set count = count + excluded.count",
                     (kind, count),
                 )
 
@@ -155,8 +156,8 @@ class Log:
             for last, count, *columns, names, at, checksum in rows:
                 if _checksum(columns, names) != checksum or (expected is not None and last - count != expected):
                     raise DsrdError(
-                        f"{self.path}: the entry of events {last - count + 1} to {last} is damaged; put back a copy "
-                        "of this file, or start again from the run with a new data folder"
+                        f"{self.path}: the entry of events {last - count + 1} to {last} is damaged; put back a "
+                        "copy of this file, or start again from the run with a new data folder"
                     )
                 expected = last
                 cuts, src, dst = (np.frombuffer(column, np.int64) for column in columns[:3])
@@ -187,7 +188,7 @@ class Log:
             return dict(self._db.execute("select kind, count from counts"))
 
     def pack(self, until: int) -> int:
-        """Join entries up to a sequence number into larger rows, which are read faster; the number of rows saved."""
+        """Join entries up to a sequence number into larger rows, which are read faster; the rows saved."""
         with _faults(self.path):
             sizes = self._db.execute("select last, count from entries where last <= ? order by last", (until,))
             small = [(last, count) for last, count in sizes if count < PACKED // 2]
@@ -226,7 +227,7 @@ class Log:
                 raise
 
 
-class LogFailed(MachineError):
+class LogFailedError(MachineError):
     """The disk did not take a commit, and it is not known what it holds: the log must be opened again."""
 
 
@@ -237,7 +238,9 @@ def _faults(path: Path) -> Iterator[None]:
     except sqlite3.OperationalError as error:
         if "disk is full" in str(error):
             raise MachineError(f"{path}: the disk is full; free some space and send the events again") from error
-        raise LogFailed(f"{path}: cannot be written or read ({error}); start again when that is mended") from error
+        raise LogFailedError(
+            f"{path}: cannot be written or read ({error}); start again when that is mended"
+        ) from error
     except sqlite3.DatabaseError as error:
         raise DsrdError(f"{path}: is damaged or not a log ({error}); put back a copy of it") from error
 

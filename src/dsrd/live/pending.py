@@ -29,9 +29,10 @@ class Columns(NamedTuple):
 class Pending:
     """Releases events once the newest is later than they by a window, by time and, at equal times, as they came.
 
-    Because events older than those already released are not accepted, all releases together are in that order too.
+    Events older than those already released are not accepted, so all releases together are in that order too.
 
-    >>> def event(*time): return Columns(*np.ones((2, len(time)), np.int64), np.array(time), np.zeros((len(time), 0)))
+    >>> def event(*time):
+    ...     return Columns(*np.ones((2, len(time)), np.int64), np.array(time), np.zeros((len(time), 0)))
     >>> pending = Pending(window=5.0)
     >>> pending.push(event(1.0, 7.0)).time.tolist(), len(pending)
     ([1.0], 1)

@@ -172,8 +172,8 @@ class Present:
         """The time at which a question is answered: now at the earliest, which is just after the newest event."""
         if time is not None and time < self.last_time:
             raise DsrdError(
-                f"time {self.written_time(time)} is before the newest event ({self.written_time(self.last_time)}); "
-                "ask about now or later, or ask a run of the past with `dsrd predict`"
+                f"time {self.written_time(time)} is before the newest event "
+                f"({self.written_time(self.last_time)}); ask about now or later"
             )
         return self.after_last if time is None else max(time, self.after_last)
 

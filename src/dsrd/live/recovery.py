@@ -10,7 +10,7 @@ from dsrd.estimator.fitted import Fitted
 from dsrd.live.data_folder import Base, DataFolder
 from dsrd.live.incoming import EventReader
 from dsrd.live.log import Log
-from dsrd.live.snapshots import DamagedSnapshot, Moment, Snapshots
+from dsrd.live.snapshots import DamagedSnapshotError, Moment, Snapshots
 from dsrd.live.timeline import Timeline
 from dsrd.live.watch import Watch
 
@@ -51,7 +51,7 @@ def recover(folder: DataFolder, log: Log, progress: Progress | None = None) -> R
             live = open_base(folder, base)
             live.timeline.present.adopt(state)
             catch_up(live.timeline, log, moment, progress)
-        except (DamagedSnapshot, WrongEvents) as error:
+        except (DamagedSnapshotError, WrongEventsError) as error:
             notes.append(f"{path}: {error}; skipped")
             continue
         live.last_snapshot = moment.seq
@@ -79,10 +79,10 @@ def catch_up(timeline: Timeline, log: Log, moment: Moment | None, progress: Prog
     last = log.last if progress is not None else 0
     for seq in timeline.replay(log.entries(), until, applied):
         if moment is not None and seq == until and timeline.digest != moment.digest:
-            raise WrongEvents("belongs to other events than those of the log")
+            raise WrongEventsError("belongs to other events than those of the log")
         if progress is not None:
             progress(seq, last)
 
 
-class WrongEvents(DsrdError):
+class WrongEventsError(DsrdError):
     """A snapshot of other events than those of the log."""

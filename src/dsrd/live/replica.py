@@ -30,7 +30,8 @@ class Replica:
     >>> import tempfile, dsrd
     >>> from dsrd.live import Engine
     >>> folder = Path(tempfile.mkdtemp())
-    >>> model = dsrd.LinkPredictor("edgebank").fit(dsrd.load("synth:events=600"), folder=folder / "run", progress=False)
+    >>> stream = dsrd.load("synth:events=600")
+    >>> model = dsrd.LinkPredictor("edgebank").fit(stream, folder=folder / "run", progress=False)
     >>> with Engine(folder / "data", folder / "run") as engine:
     ...     with Replica(folder / "data") as replica:
     ...         seen = engine.observe([{"source": 3, "target": 7, "time": 1e7}])
@@ -71,7 +72,7 @@ class Replica:
             self._answering.close()
             self._log.close()
 
-    # --- Questions ---------------------------------------------------------------------------------------------------
+    # --- Questions -----------------------------------------------------------------------------------------------
 
     def score(self, pairs: Sequence[tuple[Any, Any]], time: Any = None) -> Scored:
         """See `Engine.score`."""
@@ -97,7 +98,7 @@ class Replica:
         """Where the replica stands."""
         return self._answering.state()
 
-    # --- About the replica -------------------------------------------------------------------------------------------
+    # --- About the replica ---------------------------------------------------------------------------------------
 
     @property
     def reader(self) -> EventReader:
@@ -146,7 +147,7 @@ class Replica:
         if self._failure is not None:
             raise self._failure
 
-    # --- Following ---------------------------------------------------------------------------------------------------
+    # --- Following -----------------------------------------------------------------------------------------------
 
     def _follow(self) -> None:
         while not self._stopping.wait(PERIOD):

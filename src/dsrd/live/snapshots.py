@@ -25,7 +25,7 @@ class Moment:
     digest: str  # of the events in the log
 
 
-class DamagedSnapshot(DsrdError):
+class DamagedSnapshotError(DsrdError):
     """A snapshot that cannot be used."""
 
 
@@ -61,10 +61,10 @@ class Snapshots:
         try:
             groups, note = checkpoint.load(path)
         except (DsrdError, OSError):
-            raise DamagedSnapshot("is damaged") from None
+            raise DamagedSnapshotError("is damaged") from None
         state = groups.get("state", {})
         if note.get("checksum") != _checksum(state):
-            raise DamagedSnapshot("is damaged (its checksum differs)")
+            raise DamagedSnapshotError("is damaged (its checksum differs)")
         return state
 
     def remove_all_but(self, newest: int) -> int:

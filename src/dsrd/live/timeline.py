@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
 import numpy as np
 
@@ -128,5 +129,5 @@ def commits_of(entry: Entry, until: int = 0) -> Iterator[Entry]:
     """The commits of a packed entry one by one; those up to event `until` in one piece."""
     ends = (np.cumsum(entry.cuts[:, 0]) + entry.first - 1).tolist()
     bounds = [entry.first - 1, *(end for end in ends if end >= until)]
-    for before, end in zip(bounds[:-1], bounds[1:], strict=True):
+    for before, end in pairwise(bounds):
         yield entry.part(before, end)

@@ -1,4 +1,4 @@
-"""`Writer`: the one thread that writes. It commits all requests that wait in one transaction, then observes them."""
+"""`Writer`: the one thread that writes. It commits all requests that wait at once, then observes them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dsrd.errors import DsrdError, MachineError
 from dsrd.live.incoming import Incoming
 from dsrd.live.intake import Intake, Receipt
 from dsrd.live.lock import ReadWriteLock
-from dsrd.live.log import Entry, Floats, Log, LogFailed
+from dsrd.live.log import Entry, Floats, Log, LogFailedError
 from dsrd.live.pending import Columns
 from dsrd.live.recovery import Recovered
 from dsrd.live.settings import LiveSettings
@@ -167,7 +167,7 @@ class Writer:
                 self._log.append(entry, group.ids, group.positions, counts)
             except BaseException as error:
                 intake.undo_group()
-                if isinstance(error, LogFailed):
+                if isinstance(error, LogFailedError):
                     self.failure = error
                 raise
             self._uncommitted = {}

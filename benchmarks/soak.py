@@ -163,7 +163,8 @@ class Soak:
         else:
             self.server.kill()
             self._did("kill")
-        self._did(kind) if kind != "kill" else None
+        if kind != "kill":
+            self._did(kind)
         if kind != "stop" and self.rng.random() < 0.7:
             self._did(faults.tear(self.data, self.rng))
         wrong = open_torn_copy(self.data, self.rng)

@@ -185,6 +185,13 @@ QUESTIONS: list[tuple[str, Any]] = [
     ("/v1/partners", {"node": None}), ("/v1/partners", {"node": "ann", "k": "5"}),
     ("/v1/surprise", {"events": []}), ("/v1/surprise", {"events": [{"source": "ann"}]}),
 ]  # fmt: skip
+PATHS = [
+    ("GET", "/v1/nothing"),
+    ("PUT", "/v1/state"),
+    ("GET", "/v1/node/%00"),
+    ("GET", "/v1/recent?k=-1"),
+    ("GET", "/v1/nodes?k=x"),
+]
 
 
 def send_nonsense(port: int, told: Told, rng: random.Random) -> None:
@@ -193,8 +200,7 @@ def send_nonsense(port: int, told: Told, rng: random.Random) -> None:
     asked: list[tuple[str, str, Any]] = [("POST", "/v1/observe", rng.choice(BAD)) for _ in range(4)]
     path, question = rng.choice(QUESTIONS)
     asked.append(("POST", path, question))
-    asked.append(rng.choice([("GET", "/v1/nothing", None), ("PUT", "/v1/state", None), ("GET", "/v1/node/%00", None),
-                             ("GET", "/v1/recent?k=-1", None), ("GET", "/v1/nodes?k=x", None)]))  # fmt: skip
+    asked.append((*rng.choice(PATHS), None))
     for method, path, body in asked:
         answer = client.ask(method, path, body)
         told.saw("nonsense", answer.status, answer.body)

@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from soaking.process import Client
@@ -185,10 +186,8 @@ class Load:
         """Ask one of the questions."""
         with self.told.lock:
             since = self.told.seq
-        pairs = [
-            dict(zip(("source", "target"), rng.sample(self.names, 2), strict=True))
-            for _ in range(rng.choice([1, 1, 30]))
-        ]
+        ends = [rng.sample(self.names, 2) for _ in range(rng.choice([1, 1, 30]))]
+        pairs = [{"source": source, "target": target} for source, target in ends]
         name = rng.choice(self.names)
         asked: list[tuple[str, str, str, Any]] = [
             ("score", "POST", "/v1/score", {"pairs": pairs}),
@@ -207,6 +206,4 @@ class Load:
 
 def seconds(written: Any) -> float:
     """A time of an answer, in seconds since 1970."""
-    from datetime import datetime
-
     return float(written) if isinstance(written, int | float) else datetime.fromisoformat(str(written)).timestamp()

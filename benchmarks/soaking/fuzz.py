@@ -38,7 +38,7 @@ def _send(operation: Any, mode: Any, count: int, seed: int, told: Told, headers:
         nonlocal sent
         sent += 1
         try:
-            answer = case.call(headers=headers, timeout=20)
+            answer = case.call(headers=headers, timeout=60)
         except OSError:  # the server is down, or the request cannot be written
             return
         try:

@@ -75,6 +75,7 @@ def feed_router(
         last_event_id: str | None = Header(None, max_length=20),
     ) -> StreamingResponse:
         """Events and the state of the server as they come, as server-sent events: `events` and `state`."""
+        _ = engine.watch  # an error now, not in the middle of an answer, while the engine is not ready
         if feeds.readers >= READERS:
             raise HTTPException(429, f"{READERS} readers listen already; try again later", {"Retry-After": "10"})
         if last_event_id is not None and last_event_id.isdecimal():
@@ -152,6 +153,8 @@ class Feeds:
                 for text in texts:
                     yield text
                 await self._pause()
+        except DsrdError:  # the engine has stopped; a reader tries again by itself
+            return
         finally:
             self.readers -= 1
 

@@ -109,11 +109,11 @@ function tiles() {
 
 function health(state) {
   const told = [];
-  if (state.lag !== undefined && state.lag !== null) told.push(`lag ${state.lag < 1 ? `${Math.round(state.lag * 1000)} ms` : span(state.lag)}`);
   if (state.behind) told.push(`${figure(state.behind)} events behind`);
   if (state.waiting) told.push(`${figure(state.waiting)} wait for older ones`);
+  if (state.requests) told.push(`${figure(state.requests)} requests wait`);
   if (state.read_only) told.push("read-only replica");
-  return told.join(", ");
+  return told.join(", ") || "lag 0: all that came is in the model";
 }
 
 function rate() {

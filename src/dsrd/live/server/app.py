@@ -37,7 +37,7 @@ def create_app(service: Service, limits: Limits, token: str | None) -> ASGIApp:
     _add_questions(app, service, limits)
     _add_health(app, service, requests)
     app.include_router(page_router())
-    app.include_router(feed_router(service, stopping=lambda: service.stopping))
+    app.include_router(feed_router(service, service.health, stopping=lambda: service.stopping))
     app.add_exception_handler(DsrdError, _refused)
     app.add_exception_handler(NotReadyError, _not_ready)
     app.add_exception_handler(HTTPException, _http_error)

@@ -107,6 +107,13 @@ class Service:
     def live(self) -> Recovered:
         return self.engine.live
 
+    def health(self) -> dict[str, Any]:
+        """What the page shows beside the state."""
+        engine = self.engine
+        if isinstance(engine, Replica):
+            return {"ready": not self.why_not_ready, "read_only": True, "behind": engine.behind}
+        return {"ready": not self.why_not_ready, "requests": engine.num_waiting[0]}
+
     def reading(self) -> AbstractContextManager[Any]:
         return self.engine.reading()
 

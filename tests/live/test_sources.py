@@ -56,7 +56,7 @@ def columns_of(events: Incoming) -> tuple[Any, ...]:
     return events.source, events.target, events.time.tolist(), events.id, events.x.tolist(), after
 
 
-# --- Lines --------------------------------------------------------------------------------------------------------
+# --- Lines ------------------------------------------------------------------------------------------------------
 
 GOOD_JSON = {
     "plain": [{"source": "ann", "target": "bob", "time": 3}, {"source": "eve", "target": "x", "time": 4.5}],
@@ -166,7 +166,7 @@ def test_empty_lines_are_passed_over():
     assert (found.fault, list(found.rows), found.skipped) == (None, [0], 0)
 
 
-# --- Files --------------------------------------------------------------------------------------------------------
+# --- Files ------------------------------------------------------------------------------------------------------
 
 
 def line(number: int) -> str:

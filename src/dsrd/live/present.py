@@ -74,6 +74,11 @@ class Present:
         return len(self._time)
 
     @property
+    def times(self) -> Floats:
+        """Of all events so far."""
+        return self._time.values
+
+    @property
     def last_time(self) -> float:
         return float(self._time.values[-1]) if len(self._time) else -math.inf
 

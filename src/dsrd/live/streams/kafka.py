@@ -151,6 +151,9 @@ class KafkaSink:
             except BufferError:  # the queue is full: wait until some are delivered
                 self._producer.poll(POLL)
 
+    def sync(self) -> None:
+        """Nothing: the server has confirmed what was written."""
+
     def close(self) -> None:
         self._producer.flush(PATIENCE)
 

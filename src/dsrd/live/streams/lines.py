@@ -106,18 +106,22 @@ def stream_rates(present: Present, time: Floats) -> Floats:
     """Events of the whole stream per day, or per unit of a numeric time, just before each of these times.  # [E]
 
     `Present.stream_rate` adds up thousands of weights for every time. Here that is done at every 50th; in between
-    the sum decays, and grows by the events that came since, with the time constant of a steady stream.
+    the sum decays, and grows by the events that came since.
     """
-    rates = np.zeros(len(time))
+    rates, times = np.zeros(len(time)), present.times
     unit = SECONDS_PER_DAY if present.dates else 1.0
-    for start in range(0, len(time), EXACT):
+    start = 0
+    while start < len(time):
         block = time[start : start + EXACT]
-        first = float(present.stream_rate(block[:1])[0]) / unit
-        if first <= 0:
-            rates[start : start + EXACT] = present.stream_rate(block)
-            continue
-        span = SPAN / first
-        age = block[:, None] - block[None, :]
-        since = np.where(age > 0, np.exp(-np.maximum(age, 0) / span), 0).sum(axis=1) / span
-        rates[start : start + EXACT] = unit * (first * np.exp(-(block - block[0]) / span) + since)
+        before = int(np.searchsorted(times, block[0]))
+        span = float(times[before - 1] - times[max(before - SPAN, 0)]) if before else 0.0
+        block = block[: max(int(np.searchsorted(block, block[0] + span / 10, side="right")), 1)]
+        first = present.stream_rate(block[:1])
+        if span > 0:
+            age = block[:, None] - block[None, :]
+            since = np.where(age > 0, np.exp(-np.maximum(age, 0) / span), 0).sum(axis=1) / span
+            rates[start : start + len(block)] = first * np.exp(-(block - block[0]) / span) + unit * since
+        else:
+            rates[start : start + len(block)] = first
+        start += len(block)
     return rates

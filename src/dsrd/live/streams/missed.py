@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from dsrd.live.data_folder import Base, DataFolder
 from dsrd.live.log import Entry, Log
-from dsrd.live.snapshots import DamagedSnapshot, Snapshots
+from dsrd.live.snapshots import DamagedSnapshotError, Snapshots
 from dsrd.live.timeline import Timeline, commits_of
 from dsrd.live.watch import Measured
 
@@ -58,7 +58,7 @@ def _before(folder: DataFolder, base: Base, log: Log, after: int) -> Timeline:
         timeline = Timeline(folder.open_run(base), base.window, base.held)
         try:
             timeline.present.adopt(snapshots.read(path))
-        except DamagedSnapshot:
+        except DamagedSnapshotError:
             continue
         for seq in timeline.replay(log.entries(), moment.seq, moment.applied):
             if seq >= moment.seq:

@@ -116,6 +116,9 @@ class RedisSink:
                 pipe.xadd(self._address.name, {"event": line}, id=f"{seq}-0")
             pipe.execute()
 
+    def sync(self) -> None:
+        """Nothing: the server has confirmed what was written."""
+
     def close(self) -> None:
         self._redis.close()
 

@@ -27,6 +27,9 @@ class Sink(Protocol):
 
     def write(self, seqs: Sequence[int], lines: Sequence[str]) -> None: ...
 
+    def sync(self) -> None:
+        """See to it that what was written survives a power cut, as far as that can be done from here."""
+
     def close(self) -> None: ...
 
 
@@ -39,6 +42,9 @@ class NoSink:
         return None
 
     def write(self, seqs: Sequence[int], lines: Sequence[str]) -> None:
+        """Nothing."""
+
+    def sync(self) -> None:
         """Nothing."""
 
     def close(self) -> None:
@@ -59,6 +65,9 @@ class StandardOutput:
     def write(self, seqs: Sequence[int], lines: Sequence[str]) -> None:
         self._stream.write(_joined(lines))
         self._stream.flush()
+
+    def sync(self) -> None:
+        """Nothing."""
 
     def close(self) -> None:
         """Nothing: it was flushed after every batch."""
@@ -104,6 +113,8 @@ class FileSink:
     def write(self, seqs: Sequence[int], lines: Sequence[str]) -> None:
         self._file.write(_joined(lines))
         self._file.flush()
+
+    def sync(self) -> None:
         os.fsync(self._file.fileno())
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ the log and not in the sink are measured again, in the state before them, and wr
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from dsrd.errors import DsrdError
 from dsrd.live.engine import Engine
 from dsrd.live.incoming import EventError
-from dsrd.live.intake import LateEvent
+from dsrd.live.intake import LateEventError
 from dsrd.live.present import Present
 from dsrd.live.streams.bookmarks import Bookmarks
 from dsrd.live.streams.decoding import Decoded, Decoder
@@ -24,6 +25,8 @@ from dsrd.live.streams.missed import missed
 from dsrd.live.streams.raw import Source
 from dsrd.live.streams.sinks import Sink
 from dsrd.live.watch import Measured
+
+NOTED = 0.5  # seconds between notes about how far a sink goes; each waits for the disk
 
 
 @dataclass
@@ -50,6 +53,7 @@ class Stream:
         self._engine, self._source, self._sink = engine, source, sink
         self._decoder, self._lines, self._bookmarks = decoder, lines, bookmarks
         self.totals = Totals()
+        self._written, self._noted, self._noted_at = 0, 0, time.monotonic()
 
     def run(self, stop: threading.Event, sink_name: str) -> Totals:
         """Go on until the source ends or `stop` is set, which finishes the batch."""
@@ -63,10 +67,13 @@ class Stream:
             while True:
                 decoded = upcoming.result()
                 if decoded is None or stop.is_set():
-                    return self.totals
+                    break
                 upcoming = ahead.submit(next, batches, None)
                 if isinstance(decoded, Decoded):
                     self._pass_on(decoded)
+                self._note(least_age=NOTED)
+        self._note()
+        return self.totals
 
     def _decoded(self) -> Iterator[Decoded | bool]:
         """Batches; False when there was none for a moment."""
@@ -83,7 +90,7 @@ class Stream:
             try:
                 observed = self._engine.observe(decoded.events, measure=self._sink.wanted)
             except EventError as error:
-                decoded = self._decoder.without(decoded, error, may_skip=not isinstance(error, LateEvent))
+                decoded = self._decoder.without(decoded, error, may_skip=not isinstance(error, LateEventError))
                 continue
             self.totals.events += observed.accepted
             self.totals.duplicates += observed.duplicates
@@ -103,7 +110,15 @@ class Stream:
         if lines.seqs:
             self._sink.write(lines.seqs, lines.texts)
             self.totals.written += len(lines.seqs)
-        self._bookmarks.write("sink", self._sink_name, {"seq": measured[-1].seq})
+        self._written = measured[-1].seq
+
+    def _note(self, least_age: float = 0.0) -> None:
+        """Note how far the sink goes, for those that cannot be asked."""
+        now = time.monotonic()
+        if self._written > self._noted and now - self._noted_at >= least_age:
+            self._sink.sync()
+            self._bookmarks.write("sink", self._sink_name, {"seq": self._written})
+            self._noted, self._noted_at = self._written, now
 
     def _write_missed(self) -> None:
         """Events that the log has and the sink has not."""
@@ -116,6 +131,7 @@ class Stream:
                 "data folder; choose another place"
             )
         if noted is None and held is None:  # a new sink: it gets what comes from now on
+            self._written = newest
             self._bookmarks.write("sink", self._sink_name, {"seq": newest})
             return
         written = max(0 if noted is None else int(noted["seq"]), held or 0)

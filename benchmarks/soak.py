@@ -34,7 +34,7 @@ from soaking.load import Clock, Load, Told, seconds
 from soaking.process import Client, Server
 
 LEVEL = 0.1  # of the time: the same events again and again, while memory is measured
-LEAST_LEVEL = 8.0  # seconds
+LEAST_LEVEL = 8.0  # seconds, but not more than a third
 SLOPE = 1.0  # MB a minute that memory may grow without new events, once the longer half of that phase has begun
 
 
@@ -43,7 +43,10 @@ def main() -> int:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="dsrd-soak-", dir=options.folder) as folder:
         soak = Soak(options, Path(folder))
-        record = soak.run()
+        try:
+            record = soak.run()
+        finally:
+            soak.server.kill()
         if options.keep_log is not None:
             options.keep_log.write_bytes(soak.server.log.read_bytes())
     for fault in record["faults"]:
@@ -60,6 +63,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--writers", type=int, default=3)
     parser.add_argument("--readers", type=int, default=2)
     parser.add_argument("--pause", type=float, default=0.25, help="seconds between two requests of one client")
+    parser.add_argument("--no-disk", action="store_true", help="leave out the disk that fills up")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--run", type=Path, help="a trained run; default: one epoch on a call log")
     parser.add_argument("--folder", type=Path, help="where temporary files go")
@@ -106,7 +110,7 @@ class Soak:
             self.twin = Twin(engine, random.Random(self.options.seed))
             self.load = self._load()
             self.load.start(self.options.writers, self.options.readers)
-            level = max(LEVEL * total, LEAST_LEVEL)
+            level = max(LEVEL * total, min(LEAST_LEVEL, total / 3))
             between = max(total - level - (time.monotonic() - began), 1.0) / self.options.kills
             while time.monotonic() - began < total - level or self.done.get("kill", 0) < min(
                 self.options.kills, 2
@@ -195,39 +199,46 @@ class Soak:
 
     def full_disk(self) -> dict[str, Any]:
         """A disk that fills up and is freed again: events are refused meanwhile, nothing is lost."""
+        if self.options.no_disk:
+            return {"tried": False}
         with faults.small_disk(self.folder / "disk", 16) as disk:
             if disk is None:
                 return {"tried": False}
             server = self._new_server(disk / "data")
-            server.start()
-            told, client = Told(), Client(server.port)
-            clock = Clock(seconds(client.ask("GET", "/v1/state").body["time"]))
-            load = Load(server.port, told, ["ann", "bob", "eve"], clock, 1)
-            for _ in range(10):
-                load.write(client, self.rng)
-            ballast = disk / "ballast"
-            with ballast.open("wb", buffering=0) as file:
-                faults.fill(file)
-            refused = answered = 0
-            for _ in range(60):
-                status, body = load.send(client, load.new_events(self.rng))
-                refused += status == 503 and "disk is full" in str(body)
-            answered = client.ask("POST", "/v1/score", {"pairs": [{"source": "ann", "target": "bob"}]}).status
-            ballast.unlink()
-            for _ in range(200):
-                if not load.unsent:
-                    break
-                load.write(client, self.rng)
-            freed = len(load.unsent)
-            server.kill()
-            server.start()
-            server.kill()
-            lost, twice = lost_and_twice(server.data / "log.sqlite", told)
-            self.told.faults += told.faults
-            found = {"refused": refused, "question": answered, "unsent": freed, "lost": lost, "twice": twice}
-            if not refused or answered != 200 or freed or lost or twice:
-                self.told.faults.append(f"full disk: {found}")
-            return {"tried": True, **found}
+            try:
+                return {"tried": True, **self._fill(server, disk / "ballast")}
+            finally:
+                server.kill()
+
+    def _fill(self, server: Server, ballast: Path) -> dict[str, Any]:
+        server.start()
+        told, client = Told(), Client(server.port)
+        clock = Clock(seconds(client.ask("GET", "/v1/state").body["time"]))
+        load = Load(server.port, told, ["ann", "bob", "eve"], clock, 1)
+        for _ in range(10):
+            load.write(client, self.rng)
+        with ballast.open("wb", buffering=0) as file:
+            faults.fill(file)
+        refused = 0
+        for _ in range(60):
+            status, body = load.send(client, load.new_events(self.rng))
+            refused += status == 503 and "disk is full" in str(body)
+        answered = client.ask("POST", "/v1/score", {"pairs": [{"source": "ann", "target": "bob"}]}).status
+        ballast.unlink()
+        for _ in range(200):
+            if not load.unsent:
+                break
+            load.write(client, self.rng)
+        freed = len(load.unsent)
+        server.kill()
+        server.start()
+        server.kill()
+        lost, twice = lost_and_twice(server.data / "log.sqlite", told)
+        self.told.faults += told.faults
+        found = {"refused": refused, "question": answered, "unsent": freed, "lost": lost, "twice": twice}
+        if not refused or answered != 200 or freed or lost or twice:
+            self.told.faults.append(f"full disk: {found}")
+        return found
 
     def level(self, span: float) -> dict[str, float]:
         """No new events, everything else: memory must stay where it is."""

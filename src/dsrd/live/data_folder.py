@@ -24,7 +24,7 @@ FORMAT = 1
 class Base:
     """The run an engine starts from, and how much of the log its history holds."""
 
-    run: str  # name of its folder in `runs`
+    run: str  # name of its folder in `runs`, or `refits/1`
     digest: str  # of its weights and events
     held: int = 0  # events of the log that are part of its history
     window: float = 0.0  # of late events; it decides in which order the events of the log are seen
@@ -49,15 +49,25 @@ class DataFolder:
     def settings(self) -> Path:
         return self.path / "live.json"
 
+    @property
+    def refits(self) -> Path:
+        return self.path / "refits"
+
+    @property
+    def drift(self) -> Path:
+        """How surprising recent events are, written by the engine."""
+        return self.path / "drift.json"
+
     def run_folder(self, name: str) -> Path:
-        return self.path / "runs" / name
+        """The folder of a run: in `runs`, or `refits/1`."""
+        return self.path / name if "/" in name else self.path / "runs" / name
 
     @contextmanager
     def claimed(self) -> Iterator[None]:
         """Lock the folder against another engine that writes to it."""
         if self.path.is_file():
             raise DsrdError(f"{self.path}: is a file; give a folder for the log and the snapshots")
-        busy = f"{self.path}: another process writes to this folder; stop it, or follow it with --read-only"
+        busy = f"{self.path}: another process writes to this folder; stop it, or open the folder read-only"
         with locked(self.path, busy):
             yield
 
@@ -68,7 +78,7 @@ class DataFolder:
             base = Base(**stored)
         except FileNotFoundError:
             raise DsrdError(
-                f"{self.path}: not the data folder of an engine; start `dsrd serve RUN` there first"
+                f"{self.path}: not the data folder of an engine; start one there with a run first"
             ) from None
         except (ValueError, TypeError) as error:
             raise DsrdError(f"{self.settings}: damaged ({error}); put back a copy of it") from None
@@ -109,7 +119,7 @@ class DataFolder:
         with replacing_folder(self.run_folder(name)) as temporary:
             shutil.copytree(run, temporary, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*"))
             fitted = open_folder(RunFolder(temporary))
-            fitted.recent_surprises("")  # takes a replay of all events, which no later start needs to repeat
+            fitted.hold_out()  # takes a replay of all events, which no later start needs to repeat
             fitted.save_changes(RunFolder(temporary), history=True)
         return name
 

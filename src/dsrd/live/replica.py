@@ -16,7 +16,7 @@ from dsrd.live.answering import Answering, Scored, State
 from dsrd.live.data_folder import DataFolder
 from dsrd.live.incoming import EventReader
 from dsrd.live.lock import ReadWriteLock
-from dsrd.live.log import Log
+from dsrd.live.log import Entry, Log
 from dsrd.live.recovery import Progress, Recovered, recover
 from dsrd.live.watch import Budget, Watch
 from dsrd.live.writer import MEASURED, measured_events
@@ -31,7 +31,7 @@ class Replica:
     >>> from dsrd.live import Engine
     >>> folder = Path(tempfile.mkdtemp())
     >>> stream = dsrd.load("synth:events=600")
-    >>> model = dsrd.LinkPredictor("edgebank").fit(stream, folder=folder / "run", progress=False)
+    >>> model = dsrd.LinkPredictor(epochs=1, dim=8).fit(stream, folder=folder / "run", progress=False)
     >>> with Engine(folder / "data", folder / "run") as engine:
     ...     with Replica(folder / "data") as replica:
     ...         seen = engine.observe([{"source": 3, "target": 7, "time": 1e7}])
@@ -166,19 +166,22 @@ class Replica:
         seq, last = self._live.timeline.seq, self._log.last
         self._behind = last - seq
         for entry in self._log.entries(seq) if last > seq else ():
-            part = entry.part(seq, entry.last) if entry.first <= seq else entry
-            began = clock.monotonic()
-            with self._lock.writing():
-                timeline = self._live.timeline
-                seen, bits = timeline.advance(part, MEASURED if self._budget.left else 0)
-                last_met = timeline.present.last_met(seen.src, seen.dst, seen.time)
-            if bits is not None and len(bits):
-                self._live.watch.add(measured_events(self._live, seen, bits, last_met))
-                self._budget.charge(clock.monotonic() - began)
-            seq = entry.last
-            self._behind = max(last - seq, 0)
-            if self._stopping.is_set():
-                return
+            unseen = entry.part(seq, entry.last) if entry.first <= seq else entry
+            for commit in self._live.timeline.steps(unseen):
+                self._see(commit)
+                self._behind = max(last - commit.last, 0)
+                if self._stopping.is_set():
+                    return
+
+    def _see(self, commit: Entry) -> None:
+        began = clock.monotonic()
+        timeline = self._live.timeline
+        with self._lock.writing():
+            seen, bits = timeline.advance(commit, MEASURED if self._budget.left else 0)
+            last_met = timeline.present.last_met(seen.src, seen.dst, seen.time)
+        if bits is not None and len(bits):
+            self._live.watch.add(measured_events(self._live, seen, bits, last_met))
+            self._budget.charge(clock.monotonic() - began)
 
     def _open_again(self) -> None:
         """The engine uses another run from now on."""

@@ -61,6 +61,13 @@ class Timeline:
         measured = min(most_measured, len(released.time))
         return released, self.present.observe(*released, measured)
 
+    def steps(self, entry: Entry) -> Iterator[Entry]:
+        """A packed entry as the model has to see it: in one piece, or commit by commit."""
+        if self.present.model.state_from_events:
+            yield entry
+        else:
+            yield from commits_of(entry)
+
     def replay(self, entries: Iterable[Entry], until: int = 0, applied: int = 0) -> Iterator[int]:
         """Go on by many entries and yield after each stretch the number of the last event; one ends at `until`.
 

@@ -24,6 +24,7 @@ from dsrd.cli import (
     models,
     new_events,
     predict,
+    refit,
     report,
     runs,
     serve,
@@ -63,6 +64,7 @@ app.command("classify", epilog=classify.EXAMPLES)(classify.classify)
 app.command("embed", epilog=embed.EXAMPLES)(embed.embed)
 app.command("inspect", epilog=inspect.EXAMPLES)(inspect.inspect)
 app.command("report", epilog=report.EXAMPLES)(report.report)
+app.command("refit", epilog=refit.EXAMPLES)(refit.refit)
 app.command("stream", epilog=stream.EXAMPLES)(stream.stream)
 app.command("serve", epilog=serve.EXAMPLES)(serve.serve)
 app.add_typer(data.app, name="data")

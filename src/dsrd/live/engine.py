@@ -20,6 +20,7 @@ from dsrd.live.log import Log
 from dsrd.live.recovery import Progress, Recovered, recover
 from dsrd.live.settings import LiveSettings
 from dsrd.live.snapshots import Moment
+from dsrd.live.swap import Fresh, swap
 from dsrd.live.watch import Watch
 from dsrd.live.writer import Observed, Writer
 
@@ -68,11 +69,12 @@ class Engine:
             self._lock = ReadWriteLock()
             self._writer = Writer(self._live, self._log, self._lock, self.settings)
             self._answering = Answering(self._live, self._lock)
+            self._fresh = Fresh(self.folder, self._live, self._swap)
             self._closing = undo.pop_all()
         self._stopping = threading.Event()
         self._snapshotting = threading.Lock()
         self._since = clock.monotonic()  # the last snapshot, or the start
-        self._snapshots = threading.Thread(target=self._snapshot_in_time, name="dsrd-snapshots", daemon=True)
+        self._snapshots = threading.Thread(target=self._look_after, name="dsrd-snapshots", daemon=True)
         self._snapshots.start()
 
     def __enter__(self) -> Engine:
@@ -209,7 +211,7 @@ class Engine:
         moment = Moment(timeline.seq, timeline.applied, timeline.digest)
         return moment, timeline.present.state()
 
-    def _snapshot_in_time(self) -> None:
+    def _look_after(self) -> None:
         while not self._stopping.wait(TICK):
             if self.failure is None and self._snapshot_is_due():
                 try:
@@ -217,6 +219,21 @@ class Engine:
                 except DsrdError as error:
                     self._live.notes.append(f"no snapshot: {error}")
                     self._since = clock.monotonic()  # tried again when the next one is due
+            if self.failure is None:
+                try:
+                    self._fresh.look()
+                except Exception as error:  # the old weights stay in use, and snapshots go on
+                    self._live.notes.append(f"the refit cannot be used: {error}")
+
+    def _swap(self, new: Recovered) -> None:
+        """Use other weights from now on; events and questions hardly wait."""
+
+        def while_nothing_is_written() -> None:
+            swap(self._live, new, self.folder, self._log, self._lock)
+            self._writer.start_over()
+
+        self._writer.do(while_nothing_is_written).result()
+        self.snapshot()
 
     def _snapshot_is_due(self) -> bool:
         new = self._live.timeline.seq - self._live.last_snapshot

@@ -71,6 +71,11 @@ class Watch:
         self._bits: deque[float] = deque(trained_bits.tolist(), maxlen=COMPARED)
         self._new = 0  # measured since the start, up to COMPARED
 
+    def judge_by(self, trained_bits: Floats) -> None:
+        """Compare with these from now on: the weights are new."""
+        self._then, self._new = trained_bits, 0
+        self._bits = deque(trained_bits.tolist(), maxlen=COMPARED)
+
     def percentile(self, bits: float) -> float:
         """The share of the latest events that were less surprising, in percent; ties count half."""
         if not self._bits:

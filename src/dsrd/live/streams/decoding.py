@@ -106,9 +106,11 @@ class Decoder:
         if len(table) != len(raw.lines) or any(table[name].null_count for name in table.column_names):
             raise Unexpected
         size = len(table)
-        ids = table[fields["id"]].cast(pa.string()).to_pylist() if "id" in fields else [None] * size
-        if "id" in fields and not all(0 < len(each) <= LONGEST_NAME for each in ids):
-            raise Unexpected
+        ids: list[str | None] = [None] * size
+        if "id" in fields:
+            ids = table[fields["id"]].cast(pa.string()).to_pylist()
+            if not all(each is not None and 0 < len(each) <= LONGEST_NAME for each in ids):
+                raise Unexpected
         return Incoming(
             source=_names(table[fields["source"]]),
             target=_names(table[fields["target"]]),

@@ -147,7 +147,8 @@ class KafkaSink:
         key = str(json.loads(value).get("source", "")).encode()
         while True:
             try:
-                return self._producer.produce(self._address.name, value, key=key, on_delivery=delivered)
+                self._producer.produce(self._address.name, value, key=key, on_delivery=delivered)
+                return
             except BufferError:  # the queue is full: wait until some are delivered
                 self._producer.poll(POLL)
 

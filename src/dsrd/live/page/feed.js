@@ -19,7 +19,7 @@ function headers(more = {}) {
 /** An answer as JSON; an error with the server's words. */
 export async function ask(path) {
   const answer = await fetch(path, { headers: headers({ Accept: "application/json" }) });
-  if (answer.status === 401 || answer.status === 403) throw new Refused("the server refused the token");
+  if (answer.status === 401) throw new Refused("the server refused the token");
   const body = await answer.json().catch(() => null);
   if (!answer.ok) throw new Error(words(body) || `the server answered ${answer.status}`);
   return body;
@@ -37,7 +37,7 @@ export async function listen(path, on) {
   for (;;) {
     try {
       const answer = await fetch(path, { headers: headers(last === null ? {} : { "Last-Event-ID": last }), cache: "no-store" });
-      if (answer.status === 401 || answer.status === 403) {
+      if (answer.status === 401) {
         await on.refused();
         continue;
       }

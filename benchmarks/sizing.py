@@ -1,17 +1,14 @@
 """Disk and memory of a live engine, per event and node: `python benchmarks/sizing.py --save results/live.jsonl`.
 
-A default model is trained on a call log. Its engine then observes events between nodes that exist, without ids
-and with ids, and at last events that each bring a new node, in batches of 200. After each part: by how much the
-log has grown per event, before and after compaction, and the memory of the process and the state in it. Prints the
-figures, then one JSON object.
+A default model is trained on a call log. Its engine then observes events of pairs that have met, without ids and
+with ids, then of pairs that never met, and at last events that each bring a new node, in batches of 200. After
+each part: by how much the log has grown per event, before and after compaction, and the model's state and the
+history in memory. Prints the figures, then one JSON object.
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
-import gc
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -45,7 +42,7 @@ def main() -> None:
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--events", type=int, default=100_000, help="between nodes that exist")
+    parser.add_argument("--events", type=int, default=50_000, help="of each kind")
     parser.add_argument("--nodes", type=int, default=20_000, help="that are new")
     parser.add_argument("--model", default="dsrd")
     parser.add_argument("--save", type=Path)
@@ -62,39 +59,33 @@ def trained(folder: Path, model: str) -> Path:
 def measured(engine: Engine, options: argparse.Namespace) -> dict[str, dict[str, float]]:
     """Each part of the events, and what it has cost."""
     draw = np.random.default_rng(0)
-    names = [f"person {number}" for number in range(1_000)]
-    _observe(engine, events(engine, draw, names, 10 * BATCH))  # arrays that double are large enough for a while
-    half = options.events // 2
+    people = [f"person {number}" for number in range(1_000)]
+    known = draw.integers(0, len(people), (5_000, 2)).tolist()
+    pairs = [(people[source], people[target]) for source, target in known]
+    met = [pairs[row] for row in draw.integers(0, len(pairs), options.events).tolist()]
+    strangers = [
+        (people[source], people[target]) for source, target in draw.integers(0, 1_000, (options.events, 2))
+    ]
+    new = [(f"new person {row}", people[row % 1_000]) for row in range(options.nodes)]
+    _observe(engine, events(engine, pairs))
     return {
-        "events": _cost(engine, events(engine, draw, names, half)),
-        "events_with_ids": _cost(engine, events(engine, draw, names, half, ids=True)),
-        "new_nodes": _cost(engine, events(engine, draw, names, options.nodes, new=True)),
+        "known_pairs": _cost(engine, events(engine, met)),
+        "known_pairs_with_ids": _cost(engine, events(engine, met, ids=True)),
+        "new_pairs": _cost(engine, events(engine, strangers)),
+        "new_nodes": _cost(engine, events(engine, new)),
         "at_rest": _at_rest(engine),
     }
 
 
-def events(
-    engine: Engine,
-    draw: np.random.Generator,
-    names: list[str],
-    count: int,
-    *,
-    ids: bool = False,
-    new: bool = False,
-) -> Iterator[list[dict[str, Any]]]:
-    """Batches of events; with `new`, each has a source that nobody has seen."""
+def events(engine: Engine, pairs: list[tuple[str, str]], *, ids: bool = False) -> Iterator[list[dict[str, Any]]]:
+    """Batches of events, one per pair."""
     start = engine.state().time + 1
-    pairs = draw.integers(0, len(names), (count, 2)).tolist()
-    rows = [
-        {
-            "source": f"new person {row}" if new else names[source],
-            "target": names[target],
-            "time": start + row * 0.01,
-            **({"id": f"2024-call-{row:09d}"} if ids else {}),
-        }
-        for row, (source, target) in enumerate(pairs)
-    ]
-    return (rows[first : first + BATCH] for first in range(0, count, BATCH))
+    for first in range(0, len(pairs), BATCH):
+        batch = []
+        for row, (source, target) in enumerate(pairs[first : first + BATCH], start=first):
+            event: dict[str, Any] = {"source": source, "target": target, "time": start + row * 0.01}
+            batch.append(event | {"id": f"2024-call-{row:09d}"} if ids else event)
+        yield batch
 
 
 def _observe(engine: Engine, batches: Iterator[list[dict[str, Any]]]) -> int:
@@ -102,9 +93,6 @@ def _observe(engine: Engine, batches: Iterator[list[dict[str, Any]]]) -> int:
 
 
 def _memory() -> float:
-    gc.collect()
-    if sys.platform == "linux":
-        ctypes.CDLL(None).malloc_trim(0)  # what was freed goes back to the system
     return float(psutil.Process().memory_info().rss)
 
 
@@ -112,24 +100,26 @@ def _log(engine: Engine) -> int:
     return sum(file.stat().st_size for file in engine.folder.path.glob("log.sqlite*") if "shm" not in file.name)
 
 
-def _state(engine: Engine) -> int:
+def _sizes(engine: Engine) -> tuple[int, int]:
+    """Bytes of the state and of the history."""
     with engine.reading():
-        return int(engine.live.timeline.present.nbytes())
+        present = engine.live.timeline.present
+        return present.nbytes(), sum(array.nbytes for array in present.past.index)
 
 
 def _cost(engine: Engine, batches: Iterator[list[dict[str, Any]]]) -> dict[str, float]:
-    """Bytes per event: the log before and after compaction, all memory of the process, the state of the model."""
+    """Bytes per event: the log before and after compaction, the state of the model, the history."""
     engine.compact(vacuum=True)
-    log, memory, state, began = _log(engine), _memory(), _state(engine), time.process_time()
+    log, sizes, began = _log(engine), _sizes(engine), time.process_time()
     count = _observe(engine, batches)
-    seconds, grown = time.process_time() - began, _memory()
-    raw = _log(engine)
+    seconds, raw = time.process_time() - began, _log(engine)
     engine.compact(vacuum=True)
+    state, history = (round((now - before) / count, 1) for now, before in zip(_sizes(engine), sizes, strict=True))
     return {
         "log_bytes": round((raw - log) / count, 1),
         "compacted_log_bytes": round((_log(engine) - log) / count, 1),
-        "memory_bytes": round((grown - memory) / count, 1),
-        "state_bytes": round((_state(engine) - state) / count, 1),
+        "state_bytes": state,
+        "history_bytes": history,
         "events_per_cpu_second": round(count / seconds),
     }
 
@@ -142,7 +132,8 @@ def _at_rest(engine: Engine) -> dict[str, float]:
         "events": state.events,
         "nodes": state.nodes,
         "memory_mb": round(_memory() / 1e6, 1),
-        "state_mb": round(_state(engine) / 1e6, 2),
+        "state_mb": round(_sizes(engine)[0] / 1e6, 2),
+        "history_mb": round(_sizes(engine)[1] / 1e6, 2),
         "snapshot_mb": round(newest.stat().st_size / 1e6, 2),
         "log_mb": round(_log(engine) / 1e6, 2),
     }

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dsrd.errors import DsrdError
 from dsrd.live.answering import Scored, State
 from dsrd.live.recovery import Recovered
+from dsrd.live.timeline import Timeline
 from dsrd.live.watch import Measured, Watch
 
 Ids = NDArray[np.int64]
@@ -110,20 +111,24 @@ def about_node(engine: Readable, name: str, k: int) -> dict[str, Any]:
     """
     with engine.reading():
         timeline = engine.live.timeline
-        node = timeline.nodes.find(name)
-        is_target = node is None and timeline.nodes.two_kinds
-        if is_target:
-            node = timeline.nodes.find(name, target=True)
+        node, is_target = _find(timeline, name)
         if node is None:
-            similar = [known for known, _ in timeline.nodes.starting_with(name, 5)] or timeline.nodes.suggestions(
-                name
-            )
-            raise UnknownNodeError(name, similar)
+            similar = [known for known, _ in timeline.nodes.starting_with(name, 5)]
+            raise UnknownNodeError(name, similar or timeline.nodes.suggestions(name))
         answer: dict[str, Any] = {"seq": timeline.seq, "name": timeline.nodes.name(node), "is_target": is_target}
         answer |= {"events": timeline.present.degree(node), "history": list(_history(engine.live, node))}
     answer["partners"] = [] if is_target else _partners(engine, name, node, k)
     answer["nearest"] = _nearest(engine, node, k)
     return answer
+
+
+def _find(timeline: Timeline, name: str) -> tuple[int | None, bool]:
+    """A node, and whether only targets have that name. One whose event is being committed is not known yet."""
+    for target in (False, True) if timeline.nodes.two_kinds else (False,):
+        node = timeline.nodes.find(name, target=target)
+        if node is not None and node < timeline.num_nodes:
+            return node, target
+    return None, False
 
 
 class UnknownNodeError(DsrdError):

@@ -323,7 +323,9 @@ function load() {
   guarded(model);
   follow(false);
 }
-setInterval(() => { if (!document.hidden && connection.dataset.state === "live") guarded(top); }, 5000);
+const looking = () => !document.hidden && connection.dataset.state === "live";
+setInterval(() => { if (looking()) guarded(top); }, 5000);
+setInterval(() => { if (looking()) guarded(model); }, 60000);  // it may have been trained anew
 
 const theme = part("theme");
 const isDark = () => (document.documentElement.dataset.theme

@@ -8,7 +8,7 @@ CODE   := src tests benchmarks docs
 # One thread a process: two test processes with two threads each wait for each other on two cores.
 TESTS  := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
 
-.PHONY: demo test test-slow check coverage fuzz sbom release bench docs report setup clean
+.PHONY: demo test test-slow check coverage fuzz soak sbom release bench docs report setup clean
 
 setup: $(READY)
 
@@ -51,6 +51,10 @@ release: setup
 
 bench: setup
 	$(BIN)/python benchmarks/building_blocks.py
+
+MINUTES ?= 60
+soak: setup
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/soak.py --minutes $(MINUTES) --save results/soak.jsonl
 
 report: setup
 	$(BIN)/dsrd report results --out build/report

@@ -48,6 +48,7 @@ LAYERS = (
     ("estimator",),
     ("classify",),
     ("experiments",),
+    ("live",),
     ("report",),
     ("cli",),
     ("",),  # `dsrd` itself: the public names, and `python -m dsrd`

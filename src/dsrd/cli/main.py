@@ -26,8 +26,11 @@ from dsrd.cli import (
     new_events,
     output,
     predict,
+    refit,
     report,
     runs,
+    serve,
+    stream,
     sweep,
 )
 from dsrd.cli.repeated_options import refuse_repeated
@@ -63,6 +66,9 @@ app.command("classify", epilog=classify.EXAMPLES)(classify.classify)
 app.command("embed", epilog=embed.EXAMPLES)(embed.embed)
 app.command("inspect", epilog=inspect.EXAMPLES)(inspect.inspect)
 app.command("report", epilog=report.EXAMPLES)(report.report)
+app.command("refit", epilog=refit.EXAMPLES)(refit.refit)
+app.command("stream", epilog=stream.EXAMPLES)(stream.stream)
+app.command("serve", epilog=serve.EXAMPLES)(serve.serve)
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
 

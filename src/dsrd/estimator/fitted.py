@@ -122,6 +122,18 @@ class Fitted:
             self.recent[key] = (bits, online.stream.num_events)
         return bits
 
+    def hold_out(self, head: str = "") -> Tensor:
+        """Bits of the latest events by weights that were not trained on them; `recent_surprises` from now on.
+
+        A model trained on all events finds these less surprising than events to come.
+        """
+        if self.evaluated is not self.online.model:
+            online = OnlineModel(self.evaluated, self.online.stream.dataset())
+            key = "intensity" if self.evaluated.has_intensity else head
+            self.recent[key] = (recent_surprises(online, head), online.stream.num_events)
+            self.evaluated.state.reset()
+        return self.recent_surprises(head)
+
     def calibration(self, run: RunConfig, sample: int = SAMPLE) -> Record:
         """Log loss and calibration of the same model on a sample of the test events."""
         with self.online.state_preserved():

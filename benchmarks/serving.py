@@ -1,0 +1,244 @@
+"""Speed of `dsrd serve` and of recovery: events and questions a second over HTTP, on this machine. JSON output.
+
+    python benchmarks/serving.py --save results/serving.jsonl
+    python benchmarks/serving.py --model tgn --save results/serving.jsonl
+
+Draws a stream, trains a model for one epoch, serves it from one process and asks it from another, over
+127.0.0.1; then times the recovery of a long log in this process. The load of the machine stands beside the figures.
+`bare` is the same model called in Python without engine or server, measured just before: it says how fast the
+machine was at that moment, and what the server adds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import dsrd
+from dsrd.live import Engine, LiveSettings
+from dsrd.machine import load_average
+from record import print_record
+
+BATCH = 200  # events of a request
+BULK = 5_000  # pairs of a request
+NODES = 5_000
+LOGGED_AT_ONCE = 2_000
+QUIET = LiveSettings(watch=0, snapshot_events=0, snapshot_minutes=0)
+
+
+# --- A client, in a process of its own
+
+
+async def _ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str, body: bytes) -> bytes:
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    )
+    writer.write(f"{head}\r\n\r\n".encode() + body)
+    answer = (await reader.readuntil(b"\r\n\r\n")).lower()
+    length = int(answer.partition(b"content-length:")[2].partition(b"\r\n")[0])
+    content = await reader.readexactly(length)
+    if not answer.startswith(b"http/1.1 200"):
+        raise RuntimeError(content.decode())
+    return content
+
+
+async def _load(port: int, path: str, bodies: list[bytes], connections: int) -> tuple[float, list[float]]:
+    """Send each body once, over some connections; seconds for all, and of each request."""
+    waiting, seconds = iter(bodies), []
+
+    async def connection() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for body in waiting:
+            began = time.perf_counter()
+            await _ask(reader, writer, path, body)
+            seconds.append(time.perf_counter() - began)
+        writer.close()
+
+    began = time.perf_counter()
+    await asyncio.gather(*(connection() for _ in range(connections)))
+    return time.perf_counter() - began, seconds
+
+
+def _client(port: int, path: str, bodies: list[bytes], connections: int, results: Any) -> None:
+    results.put(asyncio.run(_load(port, path, bodies, connections)))
+
+
+def load(port: int, path: str, bodies: list[bytes], connections: int = 1) -> tuple[float, list[float]]:
+    """Send each body once from another process; seconds for all, and of each request."""
+    context = get_context("spawn")
+    results = context.Queue()
+    client = context.Process(target=_client, args=(port, path, bodies, connections, results))
+    client.start()
+    found: tuple[float, list[float]] = results.get(timeout=600)
+    client.join()
+    return found
+
+
+# --- What is sent
+
+
+def events(count: int, start: float, seed: int) -> list[dict[str, Any]]:
+    ends = np.random.default_rng(seed).integers(1, NODES, (count, 2)).tolist()
+    return [{"source": src, "target": dst, "time": start + row} for row, (src, dst) in enumerate(ends)]
+
+
+def pairs(count: int, seed: int) -> list[dict[str, int]]:
+    ends = np.random.default_rng(seed).integers(1, NODES, (count, 2)).tolist()
+    return [{"source": src, "target": dst} for src, dst in ends]
+
+
+def encoded(field: str, rows: list[dict[str, Any]], size: int) -> list[bytes]:
+    return [json.dumps({field: rows[start : start + size]}).encode() for start in range(0, len(rows), size)]
+
+
+# --- The server
+
+
+@contextmanager
+def served(run: Path, data: Path) -> Iterator[int]:
+    """Serve a run on a free port until the block ends."""
+    command = [sys.executable, "-m", "dsrd", "serve", str(run), "--data", str(data), "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ) as server:
+        assert server.stderr is not None
+        try:
+            address = re.search(r":(\d+)$", server.stderr.readline().strip())
+            assert address, "the server did not start"
+            port = int(address[1])
+            asyncio.run(_until_ready(port))
+            yield port
+        finally:
+            server.send_signal(signal.SIGTERM)
+
+
+async def _until_ready(port: int) -> None:
+    for _ in range(6_000):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        answer = await reader.read()
+        writer.close()
+        if b" 200 " in answer.partition(b"\r\n")[0]:
+            return
+        await asyncio.sleep(0.1)
+    raise TimeoutError("the server is not ready after ten minutes")
+
+
+def percentiles(seconds: list[float]) -> dict[str, float]:
+    return {f"p{share}_ms": round(1e3 * float(np.percentile(seconds, share)), 2) for share in (50, 99)}
+
+
+def over_http(run: Path, data: Path, start: float, scale: float) -> dict[str, Any]:
+    """Figures of the endpoints; `scale` shortens them."""
+    one, observed = max(int(2_000 * scale), 20), max(int(100_000 * scale), 10 * BATCH)
+    bulk = max(int(60_000 * scale), BULK)
+    figures: dict[str, Any] = {}
+    with served(run, data) as port:
+        load(port, "/v1/score", encoded("pairs", pairs(20, 1), 1))  # compiled code and connections are warm
+        seconds, each = load(port, "/v1/score", encoded("pairs", pairs(one, 2), 1))
+        figures["score_one_connection"] = {"requests_s": round(one / seconds), **percentiles(each)}
+        seconds, each = load(port, "/v1/score", encoded("pairs", pairs(4 * one, 3), 1), 32)
+        figures["score_32_connections"] = {"requests_s": round(4 * one / seconds), **percentiles(each)}
+        seconds, _ = load(port, "/v1/score", encoded("pairs", pairs(bulk, 4), BULK))
+        figures["score_bulk"] = {"pairs_s": round(bulk / seconds)}
+        rows = events(observed, start, 5)
+        seconds, each = load(port, "/v1/observe", encoded("events", rows, BATCH))
+        figures["observe"] = {"events_s": round(observed / seconds), **percentiles(each)}
+    return figures
+
+
+# --- In this process
+
+
+def bare(run: Path) -> dict[str, float]:
+    """The model without engine or server: milliseconds for one pair, microseconds a pair in bulk."""
+    model = dsrd.open(run).fitted.online
+    past, module = model.past, model.up_to_date()
+    src, dst = (torch.randint(1, NODES, (500,)) for _ in range(2))
+    query = dsrd.Query(src, dst, torch.full((500,), model.after_last, dtype=torch.float64))
+
+    def best(work: Callable[[], Any], repeats: int) -> float:
+        seconds = []
+        for _ in range(repeats):
+            began = time.perf_counter()
+            work()
+            seconds.append(time.perf_counter() - began)
+        return float(np.median(seconds))
+
+    with torch.no_grad():
+        one = best(lambda: module.score(query[:1], past, "partner" if module.has_intensity else ""), 100)
+        many = best(lambda: module.score(query, past, "partner" if module.has_intensity else ""), 10)
+    return {"one_ms": round(1e3 * one, 3), "bulk_us": round(1e6 * many / 500, 1)}
+
+
+def recovery(run: Path, data: Path, start: float, count: int) -> dict[str, Any]:
+    """Seconds until an engine answers again, without and with a snapshot."""
+    with Engine(data, run, QUIET) as engine:
+        rows = events(count, start, 6)
+        began = time.perf_counter()
+        for first in range(0, count, LOGGED_AT_ONCE):
+            engine.observe(rows[first : first + LOGGED_AT_ONCE])
+        written = time.perf_counter() - began
+    for snapshot in (data / "snapshots").iterdir():
+        snapshot.unlink()
+    seconds = []
+    for _ in range(2):  # the first leaves a snapshot
+        began = time.perf_counter()
+        with Engine(data, settings=QUIET) as engine:
+            seconds.append(time.perf_counter() - began)
+            assert engine.state().seq == count
+            engine.snapshot()
+    log = (data / "log.sqlite").stat().st_size
+    return {
+        "events": count,
+        "observe_events_s": round(count / written),
+        "without_snapshot_s": round(seconds[0], 2),
+        "with_snapshot_s": round(seconds[1], 2),
+        "log_bytes_per_event": round(log / count, 1),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="dsrd")
+    parser.add_argument("--data", default=f"synth:events=60000,nodes={NODES}")
+    parser.add_argument("--run", type=Path, help="folder of a run; trained there if it does not exist")
+    parser.add_argument(
+        "--recover", type=int, default=1_000_000, help="events in the log that is recovered; 0: none"
+    )
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the requests to send")
+    parser.add_argument("--save", type=Path, help="append the result to this file")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder, run = Path(temporary), arguments.run or Path(temporary) / "run"
+        if not (run / "now.safetensors").exists():
+            dsrd.LinkPredictor(arguments.model, epochs=1).fit(
+                dsrd.load(arguments.data), folder=run, progress=False
+            )
+        start = dsrd.open(run).fitted.online.stream.last_time + 1
+        before = load_average()
+        figures: dict[str, Any] = {"bare": bare(run)}
+        figures |= over_http(run, folder / "served", start, arguments.scale)
+        if arguments.recover:
+            figures["recovery"] = recovery(run, folder / "recovered", start, arguments.recover)
+        figures["load"] = [before, load_average()]
+    print_record(arguments.save, benchmark="serving", model=arguments.model, data=arguments.data, figures=figures)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+"""`Incoming`: events as they arrive, by name and checked, not yet accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dsrd.data import column_arrays
+from dsrd.data.dataset import Dataset
+from dsrd.data.parse import Origin
+from dsrd.errors import DsrdError
+
+Floats = NDArray[np.float64]
+
+FIELDS = ("source", "target", "time", "id", "features")
+LONGEST_NAME = 1_000  # characters
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a source stands after each of some events: numbers that grow, such as offsets."""
+
+    source: str
+    after: tuple[int, ...]  # one per event
+
+
+@dataclass(frozen=True)
+class Incoming:
+    """Events of one request, in the order in which they came."""
+
+    source: list[str]
+    target: list[str]
+    time: Floats  # [E]
+    id: list[str | None]
+    x: NDArray[np.float32]  # [E, edge_dim]
+    position: Position | None = None
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+
+class EventReader:
+    """Checks events and reads their times and features as the stream of a run writes them.
+
+    >>> data = Dataset.from_arrays("tiny", [1, 2], [2, 3], [0.0, 1.0])
+    >>> reader = EventReader(data)
+    >>> reader.records([{"source": 1, "target": "3", "time": 2.5}]).time.tolist()
+    [2.5]
+    >>> reader.records([{"source": 1, "time": 2.5}])
+    Traceback (most recent call last):
+    ...
+    dsrd.live.incoming.EventError: event 1: has no target; give source, target and time
+    """
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._features, self._dates = dataset.features, dataset.dates
+        self._format = dataset.columns.time_format
+
+    def records(self, records: Sequence[Mapping[str, Any]], position: Position | None = None) -> Incoming:
+        """Events given as mappings with `source`, `target`, `time` and perhaps `id` and `features`."""
+        for row, record in enumerate(records):
+            for field in FIELDS[:3]:
+                if record.get(field) is None:
+                    raise _fault(row, f"has no {field}; give source, target and time")
+            other = next((field for field in record if field not in FIELDS), None)
+            if other is not None:
+                raise _fault(row, f"has a field '{other}'; the fields are {', '.join(FIELDS)}")
+        return Incoming(
+            source=[node_name(record["source"], row) for row, record in enumerate(records)],
+            target=[node_name(record["target"], row) for row, record in enumerate(records)],
+            time=self.times([record["time"] for record in records]),
+            id=[_event_id(record.get("id"), row) for row, record in enumerate(records)],
+            x=self._matrix([record.get("features") for record in records]),
+            position=position,
+        )
+
+    def times(self, values: Sequence[Any]) -> Floats:
+        """Numbers as they are, dates as seconds since 1970; all must be written in the same way."""
+        if all(type(value) in (int, float) for value in values):
+            return _checked(values)
+        for row, value in enumerate(values):
+            if not isinstance(value, str):
+                raise _fault(row, f"time is {value!r:.60}; give numbers or dates ({column_arrays.ISO}), not both")
+        origin = Origin("events", lambda row: row + 1)
+        time, dates = column_arrays.dated_times(
+            pa.chunked_array([pa.array(values, pa.string())]), "time", origin, self._format
+        )
+        if dates and not self._dates:
+            raise _fault(0, f"time is the date {values[0]}; the times of this stream are numbers")
+        return time
+
+    def _matrix(self, given: Sequence[Any]) -> NDArray[np.float32]:
+        """Features by name or in the order of the stream; zeros for events that come without."""
+        matrix = np.zeros((len(given), len(self._features)), np.float32)
+        for row, features in enumerate(given):
+            if features is None:
+                continue
+            if isinstance(features, Mapping):
+                features = self._in_order(features, row)
+            if not isinstance(features, Sequence) or isinstance(features, str):
+                raise _fault(row, "features are neither a list of numbers nor an object of names and numbers")
+            if len(features) != len(self._features):
+                raise _fault(row, f"has {len(features)} features; this stream has {len(self._features)}")
+            if not all(type(value) in (int, float) for value in features):
+                raise _fault(row, "has a feature that is not a number")
+            with np.errstate(over="ignore"):
+                matrix[row] = np.array(features, np.float64)
+        finite = np.isfinite(matrix).all(axis=1) if matrix.shape[1] else np.ones(len(given), np.bool_)
+        if not finite.all():
+            raise _fault(int(finite.argmin()), "has a feature that is not a finite number")
+        return matrix
+
+    def _in_order(self, features: Mapping[str, Any], row: int) -> list[Any]:
+        if set(features) != set(self._features):
+            raise _fault(
+                row, f"features are {sorted(features)}; this stream has {', '.join(self._features) or 'none'}"
+            )
+        return [features[name] for name in self._features]
+
+
+def node_name(value: Any, row: int) -> str:
+    """A name as text, without spaces around it; whole numbers are names too."""
+    if isinstance(value, str):
+        name = value.strip()
+    elif isinstance(value, int) and not isinstance(value, bool):
+        name = str(value)
+    else:
+        raise _fault(row, f"node {value!r:.60} is neither text nor a whole number")
+    if not name:
+        raise _fault(row, "has a node without a name; name both ends")
+    if len(name) > LONGEST_NAME:
+        raise _fault(row, f"has a name of {len(name):,} characters; {LONGEST_NAME:,} are allowed")
+    return name
+
+
+def _event_id(value: Any, row: int) -> str | None:
+    if value is None or (isinstance(value, str) and 0 < len(value) <= LONGEST_NAME):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    raise _fault(row, f"id {value!r:.60} is neither text nor a whole number")
+
+
+def _checked(values: Sequence[Any]) -> Floats:
+    try:
+        time = np.array(values, np.float64)
+    except OverflowError:
+        raise DsrdError("a time is too large; give finite numbers, 0 or later") from None
+    bad = ~(np.isfinite(time) & (time >= 0))
+    if bad.any():
+        row = int(bad.argmax())
+        raise _fault(row, f"time is {values[row]}; give a finite number, 0 or later")
+    return time
+
+
+class EventError(DsrdError):
+    """What is wrong with one event of a request."""
+
+    def __init__(self, row: int, fault: str) -> None:
+        super().__init__(f"event {row + 1}: {fault}")
+        self.row, self.fault = row, fault
+
+
+def _fault(row: int, message: str) -> EventError:
+    return EventError(row, message)

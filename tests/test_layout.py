@@ -31,6 +31,8 @@ LAYERS = (
     ("decoding",),
     ("checksums",),
     ("machine",),
+    ("processes",),
+    ("ray_cluster",),
     ("reporter",),
     ("trackers",),
     ("events",),

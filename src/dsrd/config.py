@@ -52,7 +52,8 @@ class TrainConfig:
     weight_decay: float = 0.0  # weight decay of Adam
     average: Chance = 0.0  # decay of a moving average of the weights, which is then validated and kept; 0: none
     minutes: float = 0.0  # stop after the epoch in which this many minutes have passed; 0: no limit
-    device: str = "cpu"  # cpu, cuda, cuda:1, ...
+    workers: Positive = 1  # processes that share every batch; the same results up to rounding and dropout masks
+    device: str = "cpu"  # cpu, or a GPU: cuda, cuda:1, ... (untested)
     final: bool = False  # afterwards train again on all events, for as many epochs as the best one needed
 
     def __post_init__(self) -> None:
@@ -186,6 +187,7 @@ ADDED_LATER = (
     ("evaluate", "asked_events"),
     ("evaluate", "ranked_events"),
     ("train", "ranked_events"),
+    ("train", "workers"),
 )
 """Settings that the digest of a run leaves out while they have their defaults."""
 

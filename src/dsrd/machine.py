@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
 from contextlib import suppress
@@ -52,3 +53,11 @@ def load_average() -> float:
     import psutil
 
     return round(float(psutil.getloadavg()[0]), 2)
+
+
+def processors() -> int:
+    """Processors that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS and Windows
+        return os.cpu_count() or 1

@@ -101,6 +101,6 @@ def test_an_unreachable_cluster_is_one_line(address: str, words: str):
 
 
 def test_ray_that_is_not_installed_is_one_line(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("dsrd.experiments.places.ray_cluster.find_spec", lambda name: None)
+    monkeypatch.setattr("dsrd.ray_cluster.find_spec", lambda name: None)
     with pytest.raises(DsrdError, match=r"Ray is not installed; run `pip install dsrd\[ray\]`"):
         sweep(PLAN, folder="ray", ray="local", progress=False)

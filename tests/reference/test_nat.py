@@ -194,10 +194,8 @@ def test_dropped_sum_is_dropout_of_the_products() -> None:
         return torch.randn(*shape, generator=generator, dtype=torch.float64, requires_grad=True)
 
     x, weight, group = drawn(40, 5), drawn(7, 5), torch.randint(4, (40,), generator=generator)
-    torch.manual_seed(2)
-    mask = dropped_sum(torch.ones(40, 1), torch.ones(7, 1), torch.arange(40), 40, 0.3).double()  # [40, 7]
-    torch.manual_seed(2)
-    found = dropped_sum(x, weight, group, 5, 0.3)
+    mask = dropped_sum(torch.ones(40, 1), torch.ones(7, 1), torch.arange(40), 40, 0.3, seed=2).double()  # [40, 7]
+    found = dropped_sum(x, weight, group, 5, 0.3, seed=2)
     expected = torch.zeros(5, 7).double().index_add(0, group, mask * (x @ weight.T))
     assert torch.allclose(found, expected)
     given = torch.randn(5, 7, generator=generator, dtype=torch.float64)

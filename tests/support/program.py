@@ -88,8 +88,8 @@ def start(*words: object, code: str = "from dsrd.cli import main; main()", **mor
     )
 
 
-def finish(process: subprocess.Popen[str]) -> Outcome:
-    out, err = process.communicate(timeout=60)
+def finish(process: subprocess.Popen[str], timeout: float = 60) -> Outcome:
+    out, err = process.communicate(timeout=timeout)
     return Outcome(process.returncode, out, err)
 
 

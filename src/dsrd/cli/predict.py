@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = options.examples(
     "dsrd predict runs/first --pairs pairs.csv --out scores.csv",
+    "dsrd predict runs/first --pairs many.parquet --ray local --out scores.parquet",
     "dsrd predict runs/first --node Ann --node Bob --top 5 --time 2024-05-19",
 )
 TOP = 10
@@ -55,7 +56,21 @@ def predict(
     strict_names: Annotated[
         bool, typer.Option("--strict-names", help="Refuse names that the run does not know.")
     ] = False,
-    out: options.OutFile = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="FILE", help="CSV or Parquet file to write.", show_default="standard output"
+        ),
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            "--ray",
+            metavar="ADDRESS",
+            help="Score --pairs, a Parquet file, on this Ray cluster (HOST:PORT, auto), or local.",
+            show_default=False,
+        ),
+    ] = None,
     dataset: options.SameData = None,
     json: options.Json = False,
     data_dir: options.DataDir = None,
@@ -70,22 +85,35 @@ def predict(
     otherwise per unit of time), `surprise` (bits of the pair if an event happens) and `known` (both nodes have
     occurred before). Only models that know when sources act give a `rate`.
 
+    A file of any length is scored in bounded memory with --out, and on all processors with --ray; --out may then
+    also be a folder.
+
     With --node, all nodes that have been a target before are scored. The best are listed with the same columns.
     """
     from dsrd.estimator.link_predictor import open_run
 
     options.use_threads(threads)
     _check(pairs, node, top)
-    if out is not None:
+    if ray is not None and (pairs is None or out is None):
+        raise DsrdError("--ray scores a file: give --pairs and --out too")
+    if out is not None and not out.is_dir():
         require_writable(out)
     with Reporter() as report:
         model = open_run(folder, dataset, data_dir=data_dir)
-        if pairs is not None:
+        if pairs is not None and out is not None:
+            how: dict[str, Any] = {"head": head, "strict_names": strict_names, "ray": ray, "progress": report}
+            rows = model.predict_file(pairs, out, time, **how)
+        elif pairs is not None:
             table = model.predict(pairs, time, head=head, strict_names=strict_names, progress=report)
         else:
             k = TOP if top is None else top
             table = model.partners(node, k, time, head=head, strict_names=strict_names, progress=report)
-    write_table(table, "predictions", out, json)
+    if pairs is None or out is None:
+        write_table(table, "predictions", out, json)
+    elif json:
+        output.as_json({"rows": rows, "out": str(out)})
+    else:
+        output.note(f"{out}: {rows:,} rows")
 
 
 def _check(pairs: Path | None, node: list[str] | None, top: int | None) -> None:

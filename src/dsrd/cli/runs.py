@@ -23,6 +23,7 @@ NO_FILE = "none"
 TRAIN_EXAMPLES = options.examples(
     "dsrd train --dataset synth --set train.epochs=5 --out runs/first",
     "dsrd train --dataset calls.csv --source caller --target callee --time when",
+    "dsrd train --dataset synth --workers 2 --set train.batch_size=1000",
 )
 EVALUATE_EXAMPLES = options.examples(
     "dsrd evaluate runs/first --protocol strict --negatives random",
@@ -35,6 +36,25 @@ Out = Annotated[
     typer.Option("--out", "-o", metavar="RUN", help="Folder to write the run to.", show_default="runs/..."),
 ]
 Final = Annotated[bool, typer.Option("--final", help="Afterwards train again on all events, for production.")]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        "--workers", metavar="N", help="Processes that share every batch (train.workers).", show_default="1"
+    ),
+]
+Device = Annotated[
+    str | None,
+    typer.Option("--device", metavar="NAME", help="cpu, or a GPU: cuda, cuda:1 (untested).", show_default="cpu"),
+]
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="ADDRESS",
+        help="Train with workers of this Ray cluster (HOST:PORT, auto), or local.",
+        show_default=False,
+    ),
+]
 NoHistory = Annotated[bool, typer.Option("--no-history", help="Do not store the events in the run folder.")]
 Run = Annotated[
     Path | None,
@@ -135,6 +155,9 @@ def train(
     preset: options.Preset = "published",
     out: Out = None,
     final: Final = False,
+    workers: Workers = None,
+    ray: Ray = None,
+    device: Device = None,
     no_history: NoHistory = False,
     set_: options.Settings = None,
     json: options.Json = False,
@@ -152,21 +175,30 @@ def train(
 
     The same command again continues an interrupted run and ends with the same weights. A complete run is trained
     further with a higher train.epochs, train.patience or train.minutes, or with --final.
+
+    With --workers N, under `torchrun -m dsrd train ...` or with --ray, several processes share every batch.
     """
     from dsrd.data.read import load_with
+    from dsrd.processes import ALONE, launched
 
     options.use_threads(threads)
     settings = options.key_values(set_)
+    _add(settings, "train.device", "--device", device)
+    _add(settings, "train.workers", "--workers", _num_workers(workers, ray, settings))
+    this = (None if ray else launched()) or ALONE
     estimator = _estimator(model, settings, preset=preset, protocol=protocol, seed=seed)
     columns = {key.removeprefix("data."): value for key, value in settings.items() if key.startswith("data.")}
-    with Reporter() as report:
+    with Reporter(show=this.is_first) as report:
         report.step(f"reading {Path(dataset).name}")
         stream = load_with(dataset, overridden(data, columns, prefix="data."), data_dir=data_dir)
         run = estimator.run_for(stream, final=final or None)
         folder = out or RUNS / _name(run)
-        file = _results_file(results, folder.parent)
+        file = _results_file(results if this.is_first else NO_FILE, folder.parent)
         report.note(*_resume_note(folder, run))
-        estimator.fit(stream, folder=folder, final=final or None, history=not no_history, progress=report)
+        how: dict[str, Any] = {"folder": folder, "final": final or None, "history": not no_history, "ray": ray}
+        estimator.fit(stream, progress=report, **how)
+        if not this.is_first:
+            return  # the first process measures and prints
         evaluated = estimator.evaluate(progress=report)
         if no_history:
             from dsrd.estimator.fitted import NO_HISTORY
@@ -175,6 +207,30 @@ def train(
     _finish(evaluated, file, json)
     timing = evaluated.record["timing"]
     output.note(f"run: {folder} (best epoch: {timing['best_epoch']} of {timing['epochs']})")
+
+
+def _num_workers(workers: int | None, ray: str | None, settings: dict[str, str]) -> int | None:
+    """What --workers says; without it as many as a launcher has started, or as the Ray cluster has processors."""
+    from dsrd.processes import launched
+
+    if workers is not None and workers < 1:
+        raise DsrdError(f"--workers {workers}: give 1 or more")
+    if workers is not None or "train.workers" in settings:
+        return workers
+    if ray is not None:
+        from dsrd.train.launch import all_processors
+
+        return all_processors(ray)
+    started = launched()
+    return started.count if started is not None and started.count > 1 else None
+
+
+def _add(settings: dict[str, str], key: str, option: str, value: Any) -> None:
+    """Add a setting that has an option of its own."""
+    if value is not None:
+        if key in settings:
+            raise DsrdError(f"{option} and --set {key}: both are given; keep one")
+        settings[key] = str(value)
 
 
 @options.reads_data

@@ -100,6 +100,28 @@ def read_csv(path: Path, head: Head, *, only: Sequence[str] = (), text: Sequence
     return table
 
 
+def csv_pieces(path: Path, head: Head, size: int) -> Iterator[pa.Table]:
+    """A CSV file as tables of text, each from about `size` bytes: the whole need not fit into memory."""
+    try:
+        reader = pyarrow.csv.open_csv(
+            str(path),
+            read_options=pyarrow.csv.ReadOptions(column_names=head.names, skip_rows=1, block_size=size),
+            parse_options=pyarrow.csv.ParseOptions(delimiter=head.delimiter),
+            convert_options=pyarrow.csv.ConvertOptions(column_types={name: pa.string() for name in head.names}),
+        )
+        for batch in reader:
+            yield pa.Table.from_batches([batch])
+    except (pa.ArrowException, OSError) as error:
+        raise _csv_fault(path, head, len(head.names), error) from error
+
+
+def parquet_pieces(path: Path, size: int) -> Iterator[pa.Table]:
+    """A Parquet file as tables of at most `size` rows."""
+    with decoding(regular_file(path), PARQUET), pyarrow.parquet.ParquetFile(str(path)) as file:
+        for batch in file.iter_batches(batch_size=size):
+            yield pa.Table.from_batches([batch])
+
+
 def parquet_schema(path: Path) -> pa.Schema:
     with decoding(regular_file(path), PARQUET):
         return pyarrow.parquet.read_schema(str(path))

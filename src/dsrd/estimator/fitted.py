@@ -22,6 +22,7 @@ from dsrd.evaluate.scoring import to_end_of_training
 from dsrd.evaluate.task import Task
 from dsrd.files import is_empty, replacing_folder
 from dsrd.models import Snapshot, TemporalModel, configured
+from dsrd.processes import ALONE, Processes
 from dsrd.reporter import current
 from dsrd.train import checkpoint
 from dsrd.train.build import checkpoint_faults, verify_state
@@ -220,17 +221,26 @@ class Fitted:
             folder.write_now(*self.online.state_to_save(), bits, num_events)
 
 
-def train(run: RunConfig, task: Task, folder: RunFolder | None = None, on_epoch: Callbacks = ()) -> Fitted:
-    """Train a run, and once more on all events if its settings say so; it then stands at the end of the stream."""
+def train(
+    run: RunConfig,
+    task: Task,
+    folder: RunFolder | None = None,
+    on_epoch: Callbacks = (),
+    processes: Processes = ALONE,
+) -> Fitted:
+    """Train a run, and once more on all events if its settings say so; it then stands at the end of the stream.
+
+    Of several `processes` that train it together, each gets the result.
+    """
     callbacks = [on_epoch] if callable(on_epoch) else list(on_epoch)
-    trainer = Trainer(run, task, folder, callbacks)
+    trainer = Trainer(run, task, folder, callbacks, processes)
     progress = trainer.train()
     evaluated = trainer.model
     trained = None if evaluated.state_from_events else evaluated.state.release()
     evaluated.state.reset()
     model, final = evaluated, None
     if run.train.final:
-        model, final = train_on_all_events(run, task, progress, folder)
+        model, final = train_on_all_events(run, task, progress, folder, processes)
     return Fitted(
         run=run,
         online=OnlineModel(model, task.dataset),

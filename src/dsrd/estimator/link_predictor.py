@@ -15,27 +15,19 @@ from dsrd.config import RunConfig
 from dsrd.data.growing import Late
 from dsrd.data.read import load
 from dsrd.errors import DsrdError
-from dsrd.estimator.answers import answer_pairs, best_partners
-from dsrd.estimator.fitted import (
-    Callbacks,
-    Fitted,
-    clock_notes,
-    open_folder,
-    params_of,
-    train,
-    training_data,
-)
+from dsrd.estimator.answers import best_partners
+from dsrd.estimator.batch_scoring import FileJob, PairScorer, early_notes, score_file
+from dsrd.estimator.fitted import Callbacks, Fitted, open_folder, params_of
+from dsrd.estimator.fitting import Where, fitted
 from dsrd.estimator.later_events import evaluate_later_events
-from dsrd.estimator.queries import NodeIds, as_names, query_of, time_of, upcoming
+from dsrd.estimator.queries import NodeIds, as_names, time_of, upcoming
+from dsrd.estimator.ray_scoring import score_file_on_ray
 from dsrd.estimator.results import Results
 from dsrd.estimator.surprise import percentiles, surprises
 from dsrd.estimator.tables import Table, answer_name, input_table, with_answers
-from dsrd.evaluate.scoring import measured_heads
-from dsrd.evaluate.task import Task
 from dsrd.models import DEFAULT, TemporalModel, configured, full_names
 from dsrd.reporter import Reporter, reporting
 from dsrd.train.run_folder import RunFolder
-from dsrd.train.sizes import fitting_model
 
 Shown = bool | Reporter
 """Whether to show progress, or the reporter that shows it."""
@@ -139,6 +131,7 @@ class LinkPredictor:
         folder: str | Path | None = None,
         final: bool | None = None,
         history: bool = True,
+        ray: str | None = None,
         on_epoch: Callbacks = (),
         progress: Shown = True,
     ) -> LinkPredictor:
@@ -147,31 +140,17 @@ class LinkPredictor:
         With a folder, the run is saved there after every epoch and continues from there after a kill; without
         `history` the events are not saved. `final` trains once more on all events, for the number of epochs that
         was best on validation. `on_epoch` is called with (epoch, metrics) after every epoch.
+
+        A model made with `workers=N` is trained by N processes that share every batch: processes of this machine,
+        or workers of the Ray cluster at the address `ray` (`local`: one started here). In a script that `torchrun`
+        started with as many processes, it is these.
         """
         dataset = load(stream)
         run = self.run_for(dataset, final=final)
+        where = Where(None if folder is None else Path(folder), history, ray)
         with reporting(progress) as report:
             report.note(*dataset.notes)
-            task = Task.of(dataset)
-            # built here once, and not kept, so that bad settings fail before a folder is written
-            untrained = fitting_model(run, task)
-            measured_heads(untrained, run.evaluate)
-            report.note(*clock_notes(untrained, run, dataset))
-            if folder is None:
-                self._fitted = train(run, task, None, on_epoch)
-                return self
-            target = RunFolder(Path(folder))
-            with target.claimed(run):
-                data = training_data(target, dataset, report.note)
-                if target.record.exists() and target.best.exists():
-                    report.note(f"{target.path}: this run is complete")
-                    self._fitted = open_folder(target, None if target.has_history else dataset)
-                    return self
-                if history and not target.has_history:
-                    target.write_history(data)
-                task = task if data is dataset else Task.of(data)
-                self._fitted = train(run, task, target, on_epoch)
-                self._fitted.save_changes(target, history=target.has_history)
+            self._fitted = fitted(run, dataset, where, on_epoch, report.note)
         return self
 
     def evaluate(
@@ -239,19 +218,35 @@ class LinkPredictor:
         A model without an intensity (`has_intensity`) does not know when sources act: there is no `rate`, and
         `surprise` is -log2 of `partner`.
         """
-        online, head_name = self.fitted.online, self.module.head_called(head)
         table = input_table(pairs, self._column_names, "pairs")
+        scorer = PairScorer(self.fitted, at, head, strict_names)
+        with reporting(progress) as report:
+            answered = scorer.answered(table)
+            report.note(*scorer.notes())
+        return answered
 
-        def answer() -> Any:
-            node_ids = NodeIds(online.stream, strict_names)
-            query, known = query_of(table, online.stream, node_ids, time_of(at, online.stream))
-            online.settle(query.time)
-            with reporting(progress) as report:
-                report.note(*node_ids.notes(), *self._early_notes(query.time.numpy()))
-                answers = answer_pairs(online, query, head_name).columns()
-                return with_answers(table, {**answers, "known": known}, self._column_names, report.note)
+    def predict_file(
+        self,
+        pairs: str | Path,
+        out: str | Path,
+        at: Any = None,
+        *,
+        head: str | None = None,
+        strict_names: bool = False,
+        ray: str | None = None,
+        progress: Shown = True,
+    ) -> int:
+        """`predict` for files of any length: Parquet or CSV in, Parquet or CSV out; returns the number of rows.
 
-        return online.lock.run(answer)
+        Rows are read, answered and written a piece at a time. With `ray`, the address of a cluster or `local`, all
+        its processors answer them; this model must then be saved in a folder that all machines see. `out` is a
+        file or, with `ray`, also a folder for one Parquet file per piece.
+        """
+        job = FileJob(Path(pairs), Path(out), at, self.module.head_called(head), strict_names)
+        with reporting(progress) as report:
+            if ray is not None:
+                return score_file_on_ray(self.fitted, job, ray)
+            return score_file(self.fitted, job, report.note)
 
     def partners(
         self,
@@ -277,7 +272,7 @@ class LinkPredictor:
             early = np.array([] if time is None else [time])
             online.settle(torch.from_numpy(early))
             with reporting(progress) as report:
-                report.note(*node_ids.notes(), *self._early_notes(early))
+                report.note(*node_ids.notes(), *early_notes(self.fitted, early))
                 for name in sources:
                     node, known = ids[name]
                     best, answers = best_partners(online, node, k, time, head_name)
@@ -349,7 +344,7 @@ class LinkPredictor:
             early = np.array([] if time is None else [time])
             online.settle(torch.from_numpy(early))
             with reporting(progress) as report:
-                report.note(*self._early_notes(early))
+                report.note(*early_notes(self.fitted, early))
                 return online.embed(ids, time).numpy()
 
         return online.lock.run(answer)
@@ -370,15 +365,6 @@ class LinkPredictor:
     def _column_names(self) -> tuple[str, str, str]:
         columns = self.fitted.online.stream.columns
         return columns.source, columns.target, columns.time
-
-    def _early_notes(self, time: NDArray[np.float64]) -> list[str]:
-        """A warning for queries in the time of training: the weights have learned from later events."""
-        early = int((time <= self.fitted.trained_until()).sum()) if self.module.num_parameters else 0
-        return (
-            [f"{early:,} questions lie in the time of training: the weights have learned from later events"]
-            if early
-            else []
-        )
 
 
 _DEFAULTS = {"model": DEFAULT, "preset": "published", "protocol": None, "seed": 0}

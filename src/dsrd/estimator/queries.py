@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,14 +18,19 @@ from dsrd.estimator.tables import InputTable
 from dsrd.events import Query, as_tensor
 
 Ids = NDArray[np.int64]
+NEW_IDS = 1 << 24  # ids of unknown names: enough that the two of a pair differ
+MOST_COUNTED = 1000  # unknown names that are remembered for the note about them
 
 
 class NodeIds:
-    """Ids of the nodes in a question. An unknown name gets the id of a new node without a history."""
+    """Ids of the nodes in a question. An unknown name gets the id of a new node without a history.
+
+    That id is a hash of the name: answers do not depend on the other names in the question, nor on their order.
+    """
 
     def __init__(self, stream: GrowingStream, strict: bool) -> None:
         self._stream, self._strict = stream, strict
-        self._unknown: dict[str, int] = {}
+        self._unknown: dict[str, None] = {}  # the first ones
 
     def find(self, name: str, *, target: bool = False) -> tuple[int, bool]:
         """The id of a node, and whether the stream contains it."""
@@ -37,14 +43,20 @@ class NodeIds:
             return node, True
         if self._strict:
             raise DsrdError(f"unknown node '{name}'{self._hint(name, target)}")
-        return self._unknown.setdefault(name, self._stream.num_nodes + len(self._unknown)), False
+        if len(self._unknown) < MOST_COUNTED:
+            self._unknown[name] = None
+        hashed = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big")
+        return self._stream.num_nodes + hashed % NEW_IDS, False
 
     def notes(self) -> list[str]:
         """A note about the unknown names, if there were any."""
         if not self._unknown:
             return []
         first = next(iter(self._unknown))
-        more = f" and {len(self._unknown) - 1} more" if len(self._unknown) > 1 else ""
+        counted = (
+            f"at least {MOST_COUNTED - 1:,}" if len(self._unknown) == MOST_COUNTED else len(self._unknown) - 1
+        )
+        more = f" and {counted} more" if len(self._unknown) > 1 else ""
         return [
             f"never seen before: '{first}'{more}{self._hint(first, False)}; scored as new nodes without a past"
         ]

@@ -7,6 +7,7 @@ import html
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from dsrd.data import parse
 from dsrd.data.parse import Origin
 from dsrd.errors import DsrdError
 
+PIECE_ROWS, PIECE_BYTES = 50_000, 1 << 22  # of a long file that are read at a time
 MOST_ROWS = 60  # rows printed; of a longer table the first and the last ones
 Columns = Mapping[str, NDArray[Any] | Sequence[Any]]
 
@@ -174,7 +176,7 @@ def answer_name(name: str, stream_columns: Sequence[str]) -> str:
 
 def read_file(path: Path) -> tuple[pa.Table, Origin]:
     """All columns of a CSV or Parquet file; those of a CSV as the text in the file."""
-    if path.suffix.lower() in (".parquet", ".pq"):
+    if is_parquet(path):
         origin, names = parse.parquet_origin(path), parse.parquet_schema(path).names
         _refuse_duplicates(names, origin)
         return parse.read_parquet(path, names), origin
@@ -182,6 +184,39 @@ def read_file(path: Path) -> tuple[pa.Table, Origin]:
     _refuse_duplicates(head.names, origin)
     table = parse.read_csv(path, head, only=head.names, text=head.names)
     return pa.table({name: table[name].cast(pa.string()) for name in table.column_names}), origin
+
+
+def file_pieces(path: Path) -> Iterator[InputTable]:
+    """`read_file`, a piece at a time: a file of any length in bounded memory. Rows are numbered as in the file."""
+    if is_parquet(path):
+        whole = parse.parquet_origin(path)
+        _refuse_duplicates(parse.parquet_schema(path).names, whole)
+        pieces = parse.parquet_pieces(path, PIECE_ROWS)
+    else:
+        whole, head = parse.csv_origin(path), parse.csv_head(path)
+        _refuse_duplicates(head.names, whole)
+        pieces = parse.csv_pieces(path, head, PIECE_BYTES)
+    start = 0
+    for table in pieces:
+        origin = Origin(str(path), partial(_later_row, whole.number, start))
+        yield arrow_input(table, origin)
+        start += len(table)
+    if not start:
+        raise DsrdError(f"{path}: has no rows; give one pair per row")
+
+
+def arrow_input(table: pa.Table, origin: Origin) -> InputTable:
+    """An Arrow table, which stays one when columns are added."""
+    return InputTable(table, origin, partial(_replaced, table))
+
+
+def _later_row(number: Callable[[int], int], start: int, row: int) -> int:
+    return number(start + row)
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether a file is Parquet, by its name."""
+    return path.suffix.lower() in (".parquet", ".pq")
 
 
 def _refuse_duplicates(names: Sequence[str], origin: Origin) -> None:

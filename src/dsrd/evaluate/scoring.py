@@ -20,6 +20,7 @@ from dsrd.evaluate.task import Task
 from dsrd.events import NULL, Events, Query, as_tensor
 from dsrd.history.past import Past
 from dsrd.models import Snapshot, TemporalModel
+from dsrd.processes import ALONE, Processes
 from dsrd.protocol import Protocol
 from dsrd.reporter import step
 
@@ -53,29 +54,40 @@ def score_pass(
     protocol: Protocol,
     batch_size: int,
     head: str = "",
+    processes: Processes = ALONE,
 ) -> Scores:
-    """Logits of a pass from the current state of the model, which observes the events as the protocol defines."""
+    """Logits of a pass from the current state of the model, which observes the events as the protocol defines.
+
+    Of several `processes`, each scores a share of every batch, and all get all scores.
+    """
     events = queries.pass_.events
     model.eval()
     views = {strategy: model.for_negatives(strategy, protocol.name) for strategy in queries.negatives}
-    positive = {strategy: torch.empty(len(events)) for strategy in queries.negatives}
-    negative = {strategy: torch.empty(len(events)) for strategy in queries.negatives}
+    positive = {strategy: torch.zeros(len(events)) for strategy in queries.negatives}
+    negative = {strategy: torch.zeros(len(events)) for strategy in queries.negatives}
     targets = queries.ranked if queries.ranked is not None and queries.ranked.shape[1] else None
-    ranked = None if targets is None else torch.empty(targets.shape)
+    ranked = None if targets is None else torch.zeros(targets.shape)
     ranked_rows = torch.arange(len(events)) if queries.ranked_rows is None else queries.ranked_rows
     for rows, now in scored_batches(model, queries.pass_.name, events, queries.stream, past, protocol, batch_size):
         true = events[rows].query()
         for view, strategies in _strategies_by_model(views):
             batch = [true, *(queries.negatives[strategy][rows] for strategy in strategies)]
-            scores = logits_of(view, Query.cat(*batch), now, head).view(len(batch), -1)
+            query = Query.cat(*batch)
+            own, logits = processes.share(len(query)), torch.zeros(len(query))
+            logits[own] = logits_of(view, query[own], now, head)
+            scores = logits.view(len(batch), -1)
             for strategy, of_negatives in zip(strategies, scores[1:], strict=True):
                 positive[strategy][rows], negative[strategy][rows] = scores[0], of_negatives
         if ranked is not None and targets is not None:
             # by the model that also scored the true pairs they are ranked against
             view = next(iter(views.values()))
-            now_ranked = slice(*np.searchsorted(ranked_rows.numpy(), [rows.start, rows.stop]).tolist())
-            true = events[ranked_rows[now_ranked]].query()
-            ranked[now_ranked] = score_candidates(view, true, targets[now_ranked], now, head)
+            first, stop = np.searchsorted(ranked_rows.numpy(), [rows.start, rows.stop]).tolist()
+            own = processes.share(stop - first)
+            own_ranked = slice(first + own.start, first + own.stop)
+            true = events[ranked_rows[own_ranked]].query()
+            ranked[own_ranked] = score_candidates(view, true, targets[own_ranked], now, head)
+    for shares in (*positive.values(), *negative.values(), *([] if ranked is None else [ranked])):
+        processes.sum_(shares)  # a share is zero where another process has the scores
     return Scores(positive, negative, ranked)
 
 

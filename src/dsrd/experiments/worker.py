@@ -6,23 +6,19 @@ Local processes, Ray tasks and SLURM tasks all do this. A run that was killed co
 from __future__ import annotations
 
 import argparse
-import ctypes
 import os
 import platform
-import signal
 import sys
-import threading
 import traceback
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 from dsrd.errors import DsrdError
 from dsrd.experiments.folder import Spec, SweepFolder
+from dsrd.processes import stop_with_parent
 from dsrd.reporter import Reporter
 
 FAILED = 1
-PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
 def work(folder: str, key: str, threads: int = 1, data_dir: str | None = None) -> str | None:
@@ -69,23 +65,6 @@ def _train(sweep: SweepFolder, key: str, spec: Spec, threads: int, data_dir: str
             model.evaluate(progress=report)
 
 
-def _stop_with_parent() -> None:
-    """End this process when the one that started it is gone: its end of the pipe then closes.
-
-    Code that holds the interpreter's lock, such as a compiler, delays this. Linux does it at once by itself.
-    """
-    if sys.platform == "linux":
-        with suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-    def wait() -> None:
-        while os.read(0, 1):  # not `sys.stdin`, whose lock would be held when the interpreter shuts down
-            pass
-        os._exit(FAILED)
-
-    threading.Thread(target=wait, daemon=True).start()
-
-
 def main() -> None:
     """Run the worker; the exit code is 1 if the run failed."""
     parser = argparse.ArgumentParser(prog="python -m dsrd.experiments.worker", description="One run of a sweep.")
@@ -97,7 +76,7 @@ def main() -> None:
     parser.add_argument("--collect", action="store_true", help="put the record into the sweep's records.jsonl")
     words = parser.parse_args()
     if words.attached:
-        _stop_with_parent()
+        stop_with_parent()
     reason = work(words.folder, words.key, words.threads, words.data_dir)
     if reason is None and words.collect:
         sweep = SweepFolder(Path(words.folder))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -29,6 +30,54 @@ class GraphSpec:
     edge_dim: int = 0
     num_events: int = 0  # training events, by which a model may choose its size
     whole_moments: bool = False  # all events of a timestamp are observed in one batch, as under `strict`
+
+
+@dataclass(frozen=True)
+class Questions:
+    """What training asks a head about a batch: which of these pairs are events? A share can be asked alone.
+
+    The losses of all shares add up to the loss of the whole, and so do their gradients.
+
+    >>> batch = Events.from_numpy([1, 2], [3, 4], [0.0, 1.0])
+    >>> asked = Questions.of(batch.query(), batch.query())
+    >>> asked.share(0, 2).query.src.tolist(), asked.share(0, 2).weight
+    ([1, 1], 0.5)
+    """
+
+    query: Query  # [Q] the events first, then one kind of negatives after the other
+    sizes: tuple[int, ...]  # of the events and of each kind of negatives
+    head: str = ""
+    noise: Tensor | None = None  # [Q] log intensity of the noise among these pairs, subtracted from logits
+    weight: float = 1.0  # of the mean loss of these pairs in the loss of the batch
+
+    @classmethod
+    def of(cls, events: Query, *negatives: Query, head: str = "", noise: Tensor | None = None) -> Questions:
+        """Questions about events and negatives of any number; `noise` is in that order."""
+        parts = (events, *negatives)
+        return cls(Query.cat(*parts), tuple(len(part) for part in parts), head, noise)
+
+    def share(self, rank: int, count: int) -> Questions:
+        """The part of `count` parts that is number `rank`, counted from 0.
+
+        Every kind of pairs is cut in proportion, so that an event stays with its negatives, which share its source
+        and time. Fewer events than parts are not cut: each part then has all of them, at a lower weight.
+        """
+        if self.sizes[0] < count:
+            return replace(self, weight=self.weight / count)
+        rows, sizes, start = list[Tensor](), list[int](), 0
+        for size in self.sizes:
+            first, stop = size * rank // count, size * (rank + 1) // count
+            rows.append(torch.arange(start + first, start + stop))
+            sizes.append(stop - first)
+            start += size
+        row = torch.cat(rows)
+        noise = None if self.noise is None else self.noise[row]
+        weight = self.weight * len(row) / len(self.query)
+        return Questions(self.query[row], tuple(sizes), self.head, noise, weight)
+
+
+ACTIVITY = "activity"
+"""The name under which questions ask for `activity`, which is no head: it does not read the target."""
 
 
 class TemporalModel(nn.Module, ABC):
@@ -63,10 +112,28 @@ class TemporalModel(nn.Module, ABC):
             raise unknown("head", head, self.heads)
         return head or self.heads[0]
 
+    def asks(self, batch: Events, negatives: TrainingNegatives) -> tuple[Questions, ...]:
+        """What training asks about a batch; as published, one random negative per event.
+
+        Everything random about it comes from `negatives`: processes that train together then ask the same.
+        """
+        return (Questions.of(batch.query(), negatives.sample(batch)),)
+
+    def loss_of(self, questions: Iterable[Questions], past: Past) -> Tensor:
+        """The loss of questions, or of a share of them."""
+        return torch.stack([self._loss_of(asked, past) for asked in questions]).sum()
+
+    def _loss_of(self, asked: Questions, past: Past) -> Tensor:
+        query = asked.query.to(self.device)
+        about_source = asked.head == ACTIVITY
+        logits = self.activity(query, past) if about_source else self.score(query, past, asked.head)
+        if asked.noise is not None:
+            logits = logits - asked.noise.to(self.device)
+        return link_loss(logits, asked.sizes[0]) * asked.weight
+
     def loss(self, batch: Events, negatives: TrainingNegatives, past: Past) -> Tensor:
-        """The training loss of a batch, as published: one random negative per event."""
-        query = Query.cat(batch.query(), negatives.sample(batch)).to(self.device)
-        return link_loss(self.score(query, past), len(batch))
+        """The training loss of a batch. To train something else, write `asks`."""
+        return self.loss_of(self.asks(batch, negatives), past)
 
     @abstractmethod
     def score(self, query: Query, past: Past, head: str = "") -> Tensor:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dsrd.compiled import compiled
+from dsrd.hashing import splitmix64
 
 
 @compiled
@@ -50,11 +51,6 @@ def dropout_(x: Tensor, seed: int, p: float, first: int = 0) -> Tensor:
     return x
 
 
-def seeds(count: int) -> list[int]:
-    """Seeds for `count` masks, drawn from torch's generator: a seeded run can be repeated."""
-    return torch.randint(2**62, (count,)).tolist()
-
-
 class Dropout(nn.Module):
     """`nn.Dropout` that draws one seed per call from torch's generator: a seeded run can still be repeated.
 
@@ -65,18 +61,27 @@ class Dropout(nn.Module):
     def __init__(self, p: float) -> None:
         super().__init__()
         self.p = p
+        self.rank = 0  # of this process, where several train together: each has masks of its own
 
     @property
     def active(self) -> bool:
         """Whether a call would change anything."""
         return self.training and self.p > 0
 
+    def seeds(self, count: int) -> list[int]:
+        """Seeds for `count` masks, drawn from torch's generator: a seeded run can be repeated.
+
+        The generator moves on by as much in every process, so that whatever else is drawn from it stays the same.
+        """
+        drawn: list[int] = torch.randint(2**62, (count,)).tolist()
+        return [int(splitmix64(seed ^ self.rank)) >> 2 for seed in drawn] if self.rank else drawn
+
     def forward(self, x: Tensor) -> Tensor:
         if not self.active:
             return x
         if x.device.type != "cpu" or self.p >= 1:
             return nn.functional.dropout(x, self.p)
-        dropped: Tensor = _HashedDropout.apply(x, *seeds(1), self.p)  # type: ignore[no-untyped-call]
+        dropped: Tensor = _HashedDropout.apply(x, *self.seeds(1), self.p)  # type: ignore[no-untyped-call]
         return dropped
 
     def extra_repr(self) -> str:

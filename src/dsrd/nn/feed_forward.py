@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dsrd.nn.dropout import Dropout, dropout_, seeds
+from dsrd.nn.dropout import Dropout, dropout_
 
 PIECE = 1 << 19  # numbers of the hidden layer computed at a time
 
@@ -35,8 +35,9 @@ class FeedForward(nn.Sequential):
                 x = part(x)
             return x
         first, activation, dropout, second, _ = self
+        assert isinstance(dropout, Dropout)
         weights = (first.weight, first.bias, second.weight, second.bias)
-        masks = seeds(2) if dropout.active else None
+        masks = dropout.seeds(2) if dropout.active else None
         kind = ACTIVATIONS[type(activation)]
         out: Tensor = _FeedForward.apply(x.reshape(-1, x.shape[-1]), *weights, kind, dropout.p, masks)  # type: ignore[no-untyped-call]
         return out.view(x.shape)

@@ -18,9 +18,10 @@ from dsrd.events import Events
 from dsrd.history.past import Past
 from dsrd.models import TemporalModel
 from dsrd.negatives.sampling import TrainingNegatives
+from dsrd.processes import ALONE, Processes
 from dsrd.protocol import Protocol, aligned
 from dsrd.reporter import step
-from dsrd.train import checkpoint
+from dsrd.train import checkpoint, parallel
 from dsrd.train.build import checkpoint_faults, load_weights
 
 Groups = dict[str, Mapping[str, Tensor]]
@@ -37,13 +38,15 @@ def train_epoch(
     batch_size: int,
     after_step: Callable[[], None] = lambda: None,
     reset: bool = True,
+    processes: Processes = ALONE,
 ) -> float:
     """Train on a stream of events once, observing them on the way. Returns the mean loss of a batch.
 
     A model without parameters (no optimiser) only observes. `after_step` is called after every optimiser step.
     An epoch starts from an empty state; without `reset`, it continues from the current one. Neighbours that are
     sampled at random are sampled again for every batch. If thousands of events share a timestamp, a single sample
-    would be a mark to recognise a node by, and the mark would be gone in the next batch.
+    would be a mark to recognise a node by, and the mark would be gone in the next batch. Of several `processes`
+    that train the model together, each scores its share of every batch.
     """
     if reset:
         model.state.reset()
@@ -56,9 +59,8 @@ def train_epoch(
             faults.point("training")
             if optimizer is not None:
                 optimizer.zero_grad()
-                loss = model.loss(batch, negatives, now.redrawn(len(losses)))
-                loss.backward()  # type: ignore[no-untyped-call]
-                losses.append(loss.item())
+                redrawn = now.redrawn(len(losses))
+                losses.append(parallel.backward(model, batch, negatives, redrawn, processes))
             if number == len(batches):
                 # with the weights that scored it: as published, the optimiser step comes after
                 model.observe(events[flush].to(model.device), past)
@@ -88,8 +90,12 @@ def adam(model: TemporalModel, config: TrainConfig) -> torch.optim.Optimizer | N
 class Learner:
     """A model with its optimiser, its averaged weights and its negatives; trains one epoch per call."""
 
-    def __init__(self, run: RunConfig, model: TemporalModel, events: Events, past: Past) -> None:
+    def __init__(
+        self, run: RunConfig, model: TemporalModel, events: Events, past: Past, processes: Processes = ALONE
+    ) -> None:
         self.run, self.model, self.events, self.past = run, model, events, past
+        self.processes = processes
+        parallel.join(model, processes)
         self.optimizer = adam(model, run.train)
         self.average = MovingAverage(model, run.train.average)
         self.negatives = TrainingNegatives(events, run.seed)
@@ -97,6 +103,7 @@ class Learner:
     def epoch(self, number: int) -> float:
         """Train on the events once, from an empty state, and return the mean loss. `number` counts from 0."""
         past = self.past.redrawn(self.run.seed).redrawn(number).to(self.model.device)
+        parallel.start_epoch(self.processes)
         loss = train_epoch(
             self.model,
             self.events,
@@ -106,9 +113,11 @@ class Learner:
             self.run.protocol_rules,
             self.run.train.batch_size,
             self.average.update,
+            processes=self.processes,
         )
         if not math.isfinite(loss):
             raise self.diverged(number, f"the loss is {loss}")
+        parallel.end_epoch(self.model, self.processes)
         return loss
 
     def diverged(self, number: int, sign: str) -> DsrdError:

@@ -64,6 +64,7 @@ def evaluation_record(
     if task.dataset.law is not None:
         more["ceiling"] = ceiling(task.dataset.law, task, run.protocol_rules, run.evaluate)
     record = make_record(run, task, model, main["results"], negatives, timing, **more)
+    record["machine"]["processes"] = progress.history[-1].get("processes", 1) if progress.history else 1
     record["digests"]["weights"] = weights_digest(model.state_dict())
     return record
 

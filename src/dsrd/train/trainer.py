@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from dsrd.config import EvaluateConfig, RunConfig
@@ -18,6 +19,7 @@ from dsrd.evaluate.scoring import catch_up, measure, score_pass, to_end_of_train
 from dsrd.evaluate.task import Task
 from dsrd.models import Snapshot, TemporalModel
 from dsrd.negatives.sampling import candidates
+from dsrd.processes import ALONE, Processes
 from dsrd.reporter import current, stage
 from dsrd.train import checkpoint
 from dsrd.train.build import build, load_weights, placed, verify_state
@@ -39,14 +41,17 @@ class Trainer:
         task: Task,
         folder: RunFolder | None = None,
         callbacks: Sequence[EpochCallback] = (),
+        processes: Processes = ALONE,
     ) -> None:
+        """Of several `processes`, all read the folder, and the first one writes it and calls the callbacks."""
         self.run, self.task, self.folder, self.callbacks = run, task, folder, callbacks
+        self.processes = processes
         self.protocol = run.protocol_rules
         if folder is not None and folder.last.exists():
             self.model = placed(folder.build_model(folder.last, run), run)
         else:
             self.model = build(run, task.dataset, task.split.train)
-        self.learner = Learner(run, self.model, task.split.train, task.train_past)
+        self.learner = Learner(run, self.model, task.split.train, task.train_past, processes)
         self.validation = validation_queries(run, task)
         self.progress = TrainingProgress()
         self.best: tuple[dict[str, Tensor], Snapshot | None] | None = None
@@ -55,9 +60,11 @@ class Trainer:
         """Train to the end, or continue from the last checkpoint; then load the best weights and their state."""
         if self.folder is not None and self.folder.last.exists():
             self._resume(self.folder)
+        self.processes.check_equal(torch.tensor([self.progress.epoch]), "the number of finished epochs")
         while not self._finished():
             with stage(f"epoch {self.progress.epoch + 1}/{self.run.train.epochs}"):
                 self._epoch()
+        self.processes.wait()  # for the first one, which writes the weights that all read
         weights, state = self._best()
         load_weights(self.model, weights, self.folder.best if self.folder else None)
         self._set_aside_unsupported()
@@ -80,7 +87,7 @@ class Trainer:
         seconds = time.perf_counter() - start
         trained = None if model.state_from_events else model.state.snapshot()
         with self.learner.average.in_place():
-            metrics = self._validate()
+            metrics = self.processes.from_first(self._validate())
             if not all(map(math.isfinite, metrics.values())):
                 raise self.learner.diverged(progress.epoch, "the validation score is nan")
             learned = model.learned()  # of the weights that were validated
@@ -90,9 +97,12 @@ class Trainer:
         metrics = {"loss": loss, **{f"val_{name}": value for name, value in metrics.items()}, "seconds": seconds}
         line: dict[str, Any] = {"epoch": progress.epoch, **metrics}
         line |= {"learned": learned} if learned else {}
+        line |= {"processes": self.processes.count} if self.processes.count > 1 else {}
         line["seconds_with_validation"] = time.perf_counter() - start
-        progress.history.append(line)
+        progress.history.append(self.processes.from_first(line))  # its times decide when to stop
         self._checkpoint()
+        if not self.processes.is_first:
+            return
         for callback in (current().epoch, *self.callbacks):
             callback(progress.epoch, {**metrics, "best_epoch": progress.best_epoch})
 
@@ -105,7 +115,8 @@ class Trainer:
         past = self.task.full_past.to(self.model.device)
         batch_size = self.run.evaluate.batch_size
         catch_up(self.model, self.task, self.protocol, self.run.evaluate)
-        scores = score_pass(self.model, self.validation, past, self.protocol.lagging(), batch_size)
+        protocol = self.protocol.lagging()
+        scores = score_pass(self.model, self.validation, past, protocol, batch_size, processes=self.processes)
         results = measure(self.validation, scores.probabilities())
         metrics = {name: results["random"][name] for name in ("ap", "auc")}
         return metrics | ({"mrr": results["ranking"]["mrr"]} if "ranking" in results else {})
@@ -115,6 +126,8 @@ class Trainer:
         weights = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
         if self.folder is None:
             self.best = (weights, trained)
+            return
+        if not self.processes.is_first:
             return
         if trained is None:
             to_end_of_training(self.model, self.task, self.protocol, None)
@@ -144,7 +157,7 @@ class Trainer:
             )
         if names != progress.unsupported:
             progress.unsupported = names
-            if self.folder is not None:
+            if self.folder is not None and self.processes.is_first:
                 groups, note = checkpoint.load(self.folder.best)
                 checkpoint.save(self.folder.best, {**groups, "weights": model.state_dict()}, note)
                 self._checkpoint()
@@ -157,7 +170,7 @@ class Trainer:
         }
 
     def _checkpoint(self) -> None:
-        if self.folder is not None:
+        if self.folder is not None and self.processes.is_first:
             checkpoint.save(self.folder.last, self.learner.tensors(), self._note())
             self.folder.log(self.progress.history)
 
@@ -186,7 +199,11 @@ def validation_queries(run: RunConfig, task: Task) -> PassQueries:
 
 
 def train_on_all_events(
-    run: RunConfig, task: Task, progress: TrainingProgress, folder: RunFolder | None
+    run: RunConfig,
+    task: Task,
+    progress: TrainingProgress,
+    folder: RunFolder | None,
+    processes: Processes = ALONE,
 ) -> tuple[TemporalModel, dict[str, Any]]:
     """The last training before production: the same seed and settings on the whole stream, for the best number of
     epochs, and with the same factors set aside.
@@ -197,7 +214,7 @@ def train_on_all_events(
     """
     events, epochs, start = task.split.full, progress.best_epoch, time.perf_counter()
     model = build(run, task.dataset, events)
-    learner = Learner(run, model, events, task.full_past)
+    learner = Learner(run, model, events, task.full_past, processes)
     note = model_note(run, task, model)
     done, losses = 0, list[float]()
     if folder is not None and folder.final_last.exists():
@@ -205,11 +222,12 @@ def train_on_all_events(
         check_note(folder.final_last, stored, run.model, task.dataset)
         learner.restore(groups, folder.final_last)
         done, losses = stored["epochs"], stored["losses"]
+    processes.check_equal(torch.tensor([done]), "the number of finished epochs")
     while done < epochs and learner.optimizer is not None:
         with stage(f"final epoch {done + 1}/{epochs}"):
             losses.append(learner.epoch(done))
         done += 1
-        if folder is not None:
+        if folder is not None and processes.is_first:
             checkpoint.save(folder.final_last, learner.tensors(), {**note, "epochs": done, "losses": losses})
     with learner.average.in_place():
         weights = {name: value.detach().clone() for name, value in model.state_dict().items()}
@@ -217,7 +235,7 @@ def train_on_all_events(
     for name in progress.unsupported:
         model.answer_uniformly(name)
     about = {"epochs": done, "events": len(events), "losses": losses}
-    if folder is not None:
+    if folder is not None and processes.is_first:
         checkpoint.save(folder.final, {"weights": model.state_dict()}, {**note, **about})
         folder.final_last.unlink(missing_ok=True)
     return model, {**about, "seconds": round(time.perf_counter() - start, 3)}

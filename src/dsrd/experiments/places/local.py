@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from dsrd.experiments.folder import SweepFolder
+from dsrd.machine import processors
 
 
 class LocalProcesses:
@@ -78,11 +79,3 @@ class LocalProcesses:
             reason = f"{reason} (see {self.folder.log(key)})"
             self.folder.fail(key, reason)
         return reason
-
-
-def processors() -> int:
-    """Processors that this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # macOS and Windows
-        return os.cpu_count() or 1

@@ -84,6 +84,7 @@ over arrays that numba compiles; their arguments are NamedTuples of arrays, decl
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -93,7 +94,7 @@ from torch import Tensor, nn
 
 from dsrd.events import Events, Query
 from dsrd.history.past import Past
-from dsrd.models.base import GraphSpec, TemporalModel, link_loss
+from dsrd.models.base import ACTIVITY, GraphSpec, Questions, TemporalModel
 from dsrd.models.card import ModelCard, Preset
 from dsrd.models.dsrd.dense import Dense
 from dsrd.models.dsrd.retention import Body
@@ -199,22 +200,21 @@ class DSRD(TemporalModel):
         if factor == "partner":
             self.body.forget()
 
-    def loss(self, batch: Events, negatives: TrainingNegatives, past: Past) -> Tensor:
+    def asks(self, batch: Events, negatives: TrainingNegatives) -> tuple[Questions, ...]:
         """Partner: events against random targets and earlier partners. Activity: their sources against others.
 
         Both are told from noise of a known law, which is added to the logits of the classifier (`noise`).
         """
         if self.source is None:
-            return super().loss(batch, negatives, past)
+            return super().asks(batch, negatives)
         noise, start, count = negatives.noise, negatives.noise.start(batch), self.config.negatives
-        pairs = Query.cat(batch.query(), negatives.sample_many(batch, count), negatives.met(batch))
-        sources = Query.cat(batch.query(), negatives.sources(batch))
+        wrong = (negatives.sample_many(batch, count), negatives.met(batch))
+        partner = Questions.of(batch.query(), *wrong, head="partner")
+        source = Questions.of(batch.query(), negatives.sources(batch), head=ACTIVITY)
+        pairs, sources = partner.query, source.query
         target_noise = noise.target_intensity(pairs.src.numpy(), pairs.dst.numpy(), start, count)
         source_noise = noise.source_intensity(sources.src.numpy(), start)
-        pairs, sources = pairs.to(self.device), sources.to(self.device)
-        partner = self.score(pairs, past, "partner") - _log(target_noise, self.device)
-        activity = self.activity(sources, past) - _log(source_noise, self.device)
-        return link_loss(partner, len(batch)) + link_loss(activity, len(batch))
+        return replace(partner, noise=_log(target_noise)), replace(source, noise=_log(source_noise))
 
     def embed(self, node: Tensor, time: Tensor, past: Past) -> Tensor:
         return self.body.embed(node, time, past, self.state)
@@ -246,5 +246,5 @@ def _head(width: int, config: DSRDConfig) -> nn.Sequential:
     return nn.Sequential(nn.Linear(width, hidden), nn.GELU(), Dropout(config.dropout), last)
 
 
-def _log(intensity: NDArray[np.float64], device: torch.device) -> Tensor:
-    return torch.from_numpy(np.log(intensity)).float().to(device)
+def _log(intensity: NDArray[np.float64]) -> Tensor:
+    return torch.from_numpy(np.log(intensity)).float()

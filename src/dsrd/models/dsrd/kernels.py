@@ -35,7 +35,7 @@ class Kernels(nn.Module):
         `places` are the log scales that places refer to. Without temporal decay only the slowest rate is read.
         """
         if self.fixed or len(log_scales) == 1:
-            weight = torch.zeros(len(self.raw_place), len(log_scales))
+            weight = self.raw_place.new_zeros(len(self.raw_place), len(log_scales))
             weight[:, -1] = 1
             return weight
         wanted = self.log_scale(places).unsqueeze(1)  # [H, 1]
@@ -47,7 +47,8 @@ def read_at(values: Tensor, weight: Tensor) -> Tensor:
     """Mix the readings of the grid by the kernels.  # [..., G * C], [H, G] -> [..., H * C]"""
     channels = values.shape[-1] // weight.shape[1]
     mix = torch.kron(
-        weight.t().clone(memory_format=torch.contiguous_format), torch.eye(channels)
+        weight.t().clone(memory_format=torch.contiguous_format),
+        torch.eye(channels, dtype=weight.dtype, device=weight.device),
     )  # [G * C, H * C]
     return values @ mix
 

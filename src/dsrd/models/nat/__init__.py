@@ -222,7 +222,8 @@ class NAT(TemporalModel):
         by_key = by_slot.new_zeros(len(pair), by_slot.shape[-1]).index_add(0, entry, by_slot.index_select(0, slot))
         q = self.dropout(torch.cat([by_key, self.place(place)], dim=-1))  # [E, .]
         whole: Tensor = self.joint(*self._blocks(q.new_zeros(pairs, q.shape[-1]).index_add(0, pair, q)))
-        dropped = dropped_sum(q, self.joint.columns(*self._blocks(q)), pair, pairs, self.dropout.p)
+        (seed,) = self.dropout.seeds(1)
+        dropped = dropped_sum(q, self.joint.columns(*self._blocks(q)), pair, pairs, self.dropout.p, seed)
         return (whole - dropped) / (1 - self.dropout.p)
 
     def _blocks(self, q: Tensor) -> tuple[Tensor, Tensor, Tensor]:

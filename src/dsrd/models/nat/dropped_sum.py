@@ -27,7 +27,7 @@ class Dropped(NamedTuple):
     column: Places  # [D] j of each
 
 
-def dropped_sum(x: Tensor, weight: Tensor, group: Tensor, groups: int, p: float) -> Tensor:
+def dropped_sum(x: Tensor, weight: Tensor, group: Tensor, groups: int, p: float, seed: int) -> Tensor:
     """By group, the sum of the dropped entries of `weight @ x`, to be subtracted.
 
     # [E, w], [J, w], [E] -> [groups, J]
@@ -36,10 +36,7 @@ def dropped_sum(x: Tensor, weight: Tensor, group: Tensor, groups: int, p: float)
     product of the sum; only the dropped ones are computed one by one, and no [E, J] table is made:
 
         sum of dropout(weight @ x) = (weight @ sum of x - dropped_sum) / (1 - p)
-
-    Draws one seed per call from torch's generator.
     """
-    seed = int(torch.randint(2**62, (1,)))
     dropped: Tensor = _DroppedSum.apply(x, weight, group, groups, p, seed)  # type: ignore[no-untyped-call]
     return dropped
 

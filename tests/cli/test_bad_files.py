@@ -181,7 +181,7 @@ def test_a_folder_without_events_is_refused():
     [
         ("who,whom\n1,2\n", "there is no column 'source'; it has who, whom: call it as in the stream"),
         ("", "the file is empty"),
-        ("source,target\n", "has a header but no events"),
+        ("source,target\n", "has no rows; give one pair per row"),
         ("source,target\n1,2\n3\n", "row 3: the last line has 1 of 2 fields"),
         ("source,target\n1,\n", "row 2: target is empty"),
         ("source,target,time\n1,2,-5\n", "row 2: time '-5.0' is negative"),

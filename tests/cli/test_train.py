@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from dsrd.checksums import verified
 from dsrd.models import DEFAULT, DEMO
 from support.call_log import CALLS, COLUMNS, write_calls
 from support.program import QUICK, STATELESS, STREAM, TRAIN, TRAINED, UNTRAINED, done, refused
@@ -63,7 +64,7 @@ def test_train_prints_the_record_it_writes(model: str):
     assert (record["parameters"] > 0) == (model != UNTRAINED)
     lines = Path("some/results.jsonl").read_text().splitlines()
     assert lines == outcome.out.splitlines()
-    assert json.loads(Path("some/run/record.json").read_text()) == record
+    assert verified(json.loads(Path("some/run/record.json").read_text())) == record
 
 
 def test_train_prints_a_table_that_fits_80_columns():

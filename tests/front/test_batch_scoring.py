@@ -28,6 +28,7 @@ except ImportError:
 
 needs_ray = pytest.mark.skipif(ray is None, reason="Ray is not installed (extra `ray`)")
 Opened = Callable[[str], dsrd.LinkPredictor]
+LATER = {"caller": ["ann"], "callee": ["bob"], "date": ["2024-06-30"], "cost": [1.0]}
 
 
 def many_pairs(count: int = 60) -> pa.Table:
@@ -127,7 +128,7 @@ def test_ray_answers_as_one_process_does(
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda model: model.observe([("ann", "bob", "2024-06-30")]), "does not hold all events of this model"),
+        (lambda model: model.observe(pa.table(LATER)), "does not hold all events of this model"),
         (lambda model: setattr(model.fitted, "folder", None), "save it first"),
     ],
 )

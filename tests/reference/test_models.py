@@ -168,5 +168,5 @@ def test_cosine_time_spans_nine_decades() -> None:
 
 @pytest.mark.parametrize("name", ["dygformer", "pint", "tcl", "tgat", "tpnet"])
 def test_a_model_that_needs_a_layer_says_so(name: str) -> None:
-    with pytest.raises(DsrdError, match=r"model\.layers=0: give 1 or more"):
+    with pytest.raises(DsrdError, match=r"model\.layers=0: give 1 to 64"):
         build(name, stream(nodes=14), layers=0)

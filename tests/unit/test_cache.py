@@ -113,8 +113,11 @@ def test_a_damaged_copy_is_rebuilt(folder, source, file, damage):
     victim.unlink()
     if damage != "missing":
         victim.write_bytes({"cut": content[: len(content) // 2], "garbage": b"x" * 500, "empty": b""}[damage])
-    assert_same(expected, load_with(source, COLUMNS))
+    rebuilt = load_with(source, COLUMNS)
+    assert rebuilt.notes[-1].startswith("its cached copy was damaged (")
+    assert_same(expected, replace(rebuilt, notes=rebuilt.notes[:-1]))
     assert victim.read_bytes() == content
+    assert_same(expected, load_with(source, COLUMNS))
 
 
 def test_a_cache_that_cannot_be_written_gives_a_note(tmp_path, source, monkeypatch):

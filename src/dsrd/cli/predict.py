@@ -22,55 +22,57 @@ EXAMPLES = options.examples(
 )
 TOP = 10
 
+Pairs = Annotated[
+    Path | None,
+    typer.Option("--pairs", metavar="FILE", help="CSV or Parquet file with one pair per row.", show_default=False),
+]
+Nodes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--node",
+        metavar="NAME",
+        help="Rank the partners of this node instead (repeatable).",
+        show_default=False,
+    ),
+]
+Top = Annotated[
+    int | None,
+    typer.Option("--top", metavar="K", help="Number of partners of each node.", show_default=str(TOP)),
+]
 At = Annotated[
     str | None,
     typer.Option(
         "--time", metavar="T", help="A time in the data's unit, or a date.", show_default="after the last event"
     ),
 ]
+StrictNames = Annotated[bool, typer.Option("--strict-names", help="Refuse names that the run does not know.")]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", "-o", metavar="FILE", help="CSV or Parquet file to write.", show_default="standard output"
+    ),
+]
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="ADDRESS",
+        help="Score --pairs, a Parquet file, on this Ray cluster (HOST:PORT, auto), or local.",
+        show_default=False,
+    ),
+]
 
 
 def predict(
     folder: options.RunPath,
-    pairs: Annotated[
-        Path | None,
-        typer.Option(
-            "--pairs", metavar="FILE", help="CSV or Parquet file with one pair per row.", show_default=False
-        ),
-    ] = None,
-    node: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--node",
-            metavar="NAME",
-            help="Rank the partners of this node instead (repeatable).",
-            show_default=False,
-        ),
-    ] = None,
-    top: Annotated[
-        int | None,
-        typer.Option("--top", metavar="K", help="Number of partners of each node.", show_default=str(TOP)),
-    ] = None,
+    pairs: Pairs = None,
+    node: Nodes = None,
+    top: Top = None,
     time: At = None,
     head: options.Head = None,
-    strict_names: Annotated[
-        bool, typer.Option("--strict-names", help="Refuse names that the run does not know.")
-    ] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", "-o", metavar="FILE", help="CSV or Parquet file to write.", show_default="standard output"
-        ),
-    ] = None,
-    ray: Annotated[
-        str | None,
-        typer.Option(
-            "--ray",
-            metavar="ADDRESS",
-            help="Score --pairs, a Parquet file, on this Ray cluster (HOST:PORT, auto), or local.",
-            show_default=False,
-        ),
-    ] = None,
+    strict_names: StrictNames = False,
+    out: Out = None,
+    ray: Ray = None,
     dataset: options.SameData = None,
     json: options.Json = False,
     data_dir: options.DataDir = None,

@@ -41,6 +41,7 @@ HEADERS = {
 }
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 FILES = ("index.html", "page.css", "page.js", "plot.js", "feed.js")
+AFTER = Query(None, ge=0, description="Events after this sequence number; default: the latest 200.")
 
 
 def page_router() -> APIRouter:
@@ -69,9 +70,7 @@ def feed_router(
 
     @router.get("/feed", response_class=StreamingResponse, responses=FEED)
     async def feed(
-        after: int | None = Query(
-            None, ge=0, description="Events after this sequence number; default: the latest 200."
-        ),
+        after: int | None = AFTER,
         last_event_id: str | None = Header(None, max_length=20),
     ) -> StreamingResponse:
         """Events and the state of the server as they come, as server-sent events: `events` and `state`."""

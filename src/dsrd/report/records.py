@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dsrd.checksums import verified
 from dsrd.errors import DsrdError
 from dsrd.experiments import records as record_files
 from dsrd.files import json_text
@@ -70,8 +71,9 @@ def _lines(file: Path) -> Iterator[tuple[int, Record]]:
     if file.suffix == ".json":
         try:
             whole = json.loads(file.read_text(encoding="utf-8"))
-        except ValueError:
-            raise DsrdError(f"{file}: is not a JSON object; give a file of records") from None
+            whole = verified(whole) if isinstance(whole, dict) else whole
+        except ValueError as error:
+            raise DsrdError(f"{file}: is not a JSON object, or damaged ({error}); remove it") from None
         yield 1, whole
         return
     try:

@@ -1,6 +1,7 @@
 """Checkpoints: named tensors and a JSON note in one safetensors file. They contain no code.
 
-The note holds a checksum of every tensor, and the file one of the note. What is read is verified.
+The note holds a checksum of every tensor, and before the note stands its own. What is read is verified. Equal
+content gives equal files: there is one entry of metadata, because the format writes several in any order.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from dsrd import checksums
 from dsrd.errors import DsrdError
 from dsrd.files import replacing
 
-NOTE = "dsrd"  # the metadata key that holds the JSON
-NOTE_CHECKSUM = "dsrd_checksum"  # the one of its text
+NOTE = "dsrd"  # the metadata key that holds the checksum of the JSON, a space, and the JSON
+NOTE_CHECKSUM = "dsrd_checksum"  # in files of earlier versions, the key of that checksum
 CHECKSUMS = "checksums"  # the entry of the note with those of tensors, by key
 
 
@@ -57,8 +58,7 @@ def save(path: Path, groups: Mapping[str, Mapping[str, Tensor]], note: Mapping[s
             written.add(tensor.data_ptr())
     text = json.dumps({**note, CHECKSUMS: {key: checksums.of_tensor(value) for key, value in tensors.items()}})
     with replacing(path) as temporary:
-        metadata = {NOTE: text, NOTE_CHECKSUM: checksums.of_bytes(text.encode())}
-        save_file(tensors, temporary, metadata=metadata)
+        save_file(tensors, temporary, metadata={NOTE: f"{checksums.of_bytes(text.encode())} {text}"})
 
 
 def load(path: Path, only: Sequence[str] | None = None) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
@@ -111,6 +111,8 @@ def _note(file: Any) -> tuple[dict[str, Any], dict[str, str] | None]:
     if text is None:
         raise ValueError("it has no note of dsrd")
     stored = metadata.get(NOTE_CHECKSUM)
+    if not text.startswith("{"):
+        stored, _, text = text.partition(" ")
     if stored is not None and stored != checksums.of_bytes(text.encode()):
         raise ValueError("the checksum of its note differs")
     content: dict[str, Any] = json.loads(text)

@@ -15,8 +15,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from dsrd.config import RunConfig
 from dsrd.errors import DsrdError, MachineError
 from dsrd.evaluate.task import Task
@@ -132,6 +130,8 @@ def _started(job: Path, rank: int, count: int, threads: int) -> subprocess.Popen
 
 def _loopback() -> str | None:
     """The name of the network interface that only this machine sees."""
+    import psutil  # not on top: it does not load wherever this module must
+
     for name, addresses in psutil.net_if_addrs().items():
         if any(address.address == "127.0.0.1" for address in addresses):
             return str(name)

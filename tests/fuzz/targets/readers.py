@@ -178,8 +178,10 @@ class CachedStream(Target):
 
         self.file, self.cache = folder / "calls.csv", cache_dir
         self.file.write_text(calls())
+        others = {*cache_dir().glob("*/events.arrow")}
         self.expected = self._read()
-        (self.entry,) = [path for path in cache_dir().iterdir() if (path / "events.arrow").exists()]
+        (made,) = {*cache_dir().glob("*/events.arrow")} - others
+        self.entry = made.parent
         self.seeds = {path.name: path.read_bytes() for path in self.entry.iterdir()}
 
     def _read(self) -> Any:

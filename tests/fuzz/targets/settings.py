@@ -71,9 +71,7 @@ class Settings(Target):
             model = dsrd.LinkPredictor(case["model"], **settings)
             model.fit(self.stream, folder=run, progress=False)
             said = model.predict([(PEOPLE[0], other) for other in PEOPLE])
-            column = said.columns.index("probability") if hasattr(said, "columns") else None
-            shown = [row[column] for row in said] if column is not None and not hasattr(said, "to_dict") else None
-            numbers = np.asarray(shown if shown is not None else said["probability"], dtype=float)
+            numbers = np.asarray(said["probability"], dtype=float)
             if not ((numbers >= 0) & (numbers <= 1)).all():
                 raise DifferentError(f"probabilities {numbers}")
             return VALID

@@ -88,8 +88,8 @@ def serve(
     """Serve a run over HTTP: a durable log, answers, and a page.
 
     The server observes events, keeps them in a log, and answers from all of them. Events are on disk when they are
-    acknowledged. After a kill the same command goes on where it was. SIGTERM or Ctrl-C finishes what is running and
-    takes a snapshot.
+    acknowledged. After a kill the same command goes on where it was. SIGTERM or Ctrl-C finishes what is running
+    and takes a snapshot.
     """
     import torch
 

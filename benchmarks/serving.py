@@ -4,7 +4,7 @@
     python benchmarks/serving.py --model tgn --save results/serving.jsonl
 
 Draws a stream, trains a model for one epoch, serves it from one process and asks it from another, over
-127.0.0.1; then times the recovery of a long log in this process. The load of the machine stands beside the figures.
+127.0.0.1; then times the recovery of a long log in this process. The load of the machine is noted too.
 `bare` is the same model called in Python without engine or server, measured just before: it says how fast the
 machine was at that moment, and what the server adds.
 """

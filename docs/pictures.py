@@ -163,6 +163,7 @@ ABOUT = {
     "classify": ("labels of nodes and events", "front"),
     "experiments": ("plans, sweeps, records", "front"),
     "report": ("figures, tables, tests, one page", "front"),
+    "live": ("engine, log, server, page, streams", "front"),
     "cli": ("the dsrd program", "front"),
 }
 

@@ -105,7 +105,7 @@ def test_late_events_are_refused_dropped_or_reordered(run: Path, tmp_path: Path)
     late = [*events[:30], events[40], *events[30:40], *events[41:]]
     with Engine(tmp_path / "refuse", run, QUIET) as engine:
         engine.observe(late[:31])
-        with pytest.raises(DsrdError, match="event 1: time .* is older than the newest event"):
+        with pytest.raises(DsrdError, match=r"event 1: time .* is older than the newest event"):
             engine.observe(late[31:35])
         assert (engine.state().seq, engine.counts) == (31, {"refused": 4})
     with Engine(tmp_path / "drop", run, LiveSettings(late="drop")) as engine:

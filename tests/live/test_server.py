@@ -113,8 +113,12 @@ def test_times_are_dates_where_the_stream_has_dates(dated: TestClient):
     early = dated.post("/v1/score", json=pair | {"time": "2024-05-01"})
     assert early.status_code == 422
     assert "time 2024-05-01T00:00:00Z is before the newest event (2024-06-01T00:01:00Z)" in early.json()["error"]
+    late = dated.post("/v1/observe", json={"events": [as_number | {"time": "2024-05-31"}]}).json()["error"]
+    assert "time 2024-05-31T00:00:00Z is older than the newest event (2024-06-01T00:01:00Z)" in late
     far = dated.post("/v1/observe", json={"events": [as_number | {"time": "2999-01-01"}]})
     assert (far.status_code, "ahead of this machine's clock" in far.json()["error"]) == (422, True)
+    never = dated.post("/v1/observe", json={"events": [as_number | {"time": 1e300}]})
+    assert (never.status_code, "time 1e+300 is more than" in never.json()["error"]) == (422, True)
     target = dated.post("/v1/partners", json={"node": "bob1"})
     assert target.status_code in (200, 422)
 

@@ -66,8 +66,12 @@ def feed_router(
 ) -> APIRouter:
     """What the page asks. `health` adds to each message of the feed; `stopping` ends the feeds of a server."""
     router = APIRouter(prefix="/v1", tags=["page"])
-    feeds = Feeds(engine, health, stopping)
+    _add_feed(router, engine, Feeds(engine, health, stopping))
+    _add_questions(router, engine)
+    return router
 
+
+def _add_feed(router: APIRouter, engine: Readable, feeds: Feeds) -> None:
     @router.get("/feed", response_class=StreamingResponse, responses=FEED)
     async def feed(
         after: int | None = AFTER,
@@ -82,6 +86,8 @@ def feed_router(
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return StreamingResponse(feeds.messages(after), media_type="text/event-stream", headers=headers)
 
+
+def _add_questions(router: APIRouter, engine: Readable) -> None:
     @router.get("/recent")
     def recent(
         seconds: float = Query(3600, gt=0, le=3600, description="By the clock of the server."),
@@ -119,8 +125,6 @@ def feed_router(
             raise HTTPException(404, str(error)) from None
         except DsrdError as error:
             raise HTTPException(422, str(error)) from None
-
-    return router
 
 
 FEED: dict[int | str, dict[str, Any]] = {

@@ -13,10 +13,13 @@ from dsrd.errors import DsrdError
 from dsrd.live.incoming import EventError, Incoming
 from dsrd.live.log import Floats, Ids, Singles
 from dsrd.live.nodes import Name, Nodes
+from dsrd.live.present import Present
 from dsrd.live.settings import LiveSettings
 
 LATE, DUPLICATE, REFUSED = "late", "duplicates", "refused"
 """What is counted besides accepted events: dropped because late, seen before, in a refused request."""
+
+YEAR_10000 = 253_402_300_800.0  # seconds since 1970; later times are no dates
 
 
 @dataclass(frozen=True)
@@ -59,11 +62,11 @@ class Intake:
         floor: float,
         positions: dict[str, int],
         known_ids: Callable[[Sequence[str]], set[str]],
-        dates: bool,
+        present: Present,
     ) -> None:
         """`newest` is the time of the newest event so far, `floor` that of the newest event of the run."""
-        self._floor = floor
-        self._nodes, self._settings, self._dates = nodes, settings, dates
+        self._floor, self._dates, self._written = floor, present.dates, present.written_time
+        self._nodes, self._settings = nodes, settings
         self.newest, self._positions, self._known_ids = newest, positions, known_ids
         self._before: tuple[float, int] = (newest, nodes.count)
         self._group = Group()
@@ -104,8 +107,9 @@ class Intake:
             self._refuse(len(request))
             raise LateEventError(
                 first,
-                f"time {float(request.time[first])!r} is older than the newest event "
-                f"({self.newest!r}); send events in order of time, or let the engine drop or reorder late ones",
+                f"time {self._written(float(request.time[first]))} is older than the newest event "
+                f"({self._written(self.newest)}); send events in order of time, or let the engine drop or reorder "
+                "late ones",
             )
         rows = rows[~late]
         self._check_ahead(request, rows)
@@ -160,9 +164,10 @@ class Intake:
         latest = float(request.time[rows[-1]]) if len(rows) else 0.0
         if self._dates and latest > time.time() + self._settings.ahead:
             self._refuse(len(request))
+            written = self._written(latest) if latest < YEAR_10000 else latest
             raise EventError(
                 int(rows[-1]),
-                f"time {latest!r} is more than {self._settings.ahead:g} seconds ahead of this machine's clock; "
+                f"time {written} is more than {self._settings.ahead:g} seconds ahead of this machine's clock; "
                 "correct it, or allow more with the setting `ahead`",
             )
 

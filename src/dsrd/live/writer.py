@@ -85,7 +85,7 @@ class Writer:
             self._live.floor,
             self._positions,
             self._log.known_ids,
-            present.dates,
+            present,
         )
 
     @property

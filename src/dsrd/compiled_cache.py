@@ -48,7 +48,7 @@ class Temporary(caching.UserWideCacheLocator):  # type: ignore[misc]
 class Implementation(caching.CompileResultCacheImpl):  # type: ignore[misc]
     """numba's places for compiled code, and one more."""
 
-    _locator_classes = (*caching.CompileResultCacheImpl._locator_classes, Temporary)
+    _locator_classes = [*caching.CompileResultCacheImpl._locator_classes, Temporary]  # noqa: RUF012, as numba has it
 
 
 class Files(caching.IndexDataCacheFile):  # type: ignore[misc]

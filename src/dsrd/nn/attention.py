@@ -20,7 +20,8 @@ def links_of_layers(neighbors: int, layers: int) -> int:
     >>> links_of_layers(20, 2)
     420
     """
-    return min(sum(neighbors**layer for layer in range(1, layers + 1)), 1 << 62)
+    links: int = sum(neighbors**layer for layer in range(1, layers + 1))
+    return min(links, 1 << 62)
 
 
 class TemporalAttention(nn.Module):

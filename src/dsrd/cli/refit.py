@@ -62,12 +62,12 @@ def refit(
     json: options.Json = False,
     threads: options.Threads = 1,
 ) -> None:
-    """Train anew on all events of a running server or stream, which then uses the new weights.
+    """Train anew on all events of a running server or stream.
 
-    Training is a process of its own: the server goes on answering, and swaps weights and state between two events.
-    The run keeps its settings unless --set changes them. The number of epochs is found on the latest events, then
-    the weights are trained on all. Without a server the folder is used with the new weights at the next start. A
-    kill leaves the old weights or the new.
+    It then uses the new weights. Training is a process of its own: the server goes on answering, and swaps weights
+    and state between two events. The run keeps its settings unless --set changes them. The number of epochs is
+    found on the latest events, then the weights are trained on all. Without a server the folder starts with the
+    new weights. A kill leaves the old weights or the new.
     """
     if not now and every is None and when is None:
         raise DsrdError("say when to train: --now, --every 1d or --when drift")

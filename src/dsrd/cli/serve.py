@@ -85,10 +85,11 @@ def serve(
     max_queue: MaxQueue = 512,
     threads: Threads = 1,
 ) -> None:
-    """Serve a run over HTTP: observe events, answer, keep a log.
+    """Serve a run over HTTP: a durable log, answers, and a page.
 
-    Answers are from all events so far. Events are on disk when they are acknowledged. After a kill the same
-    command goes on where it was. SIGTERM or Ctrl-C finishes what is running and takes a snapshot.
+    The server observes events, keeps them in a log, and answers from all of them. Events are on disk when they are
+    acknowledged. After a kill the same command goes on where it was. SIGTERM or Ctrl-C finishes what is running
+    and takes a snapshot.
     """
     import torch
 

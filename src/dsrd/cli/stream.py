@@ -111,7 +111,7 @@ def stream(
     json: options.Json = False,
     threads: options.Threads = 0,
 ) -> None:
-    """Observe events as they pass and say how surprising each is.
+    """Observe events as they pass, and measure their surprise.
 
     Every event is logged in DIR together with the position of the source: after a kill, the same command goes on
     where it was, and no event is missing or counted twice. An output line is the event as it came, with `seq` (its

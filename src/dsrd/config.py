@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_a
 
 from dsrd.errors import DsrdError, unknown
 from dsrd.protocol import Protocol, protocol_named
-from dsrd.ranges import AboveZero, Chance, Positive, Range, checked
+from dsrd.ranges import AboveZero, Chance, Positive, Processes, Range, checked
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -52,7 +52,7 @@ class TrainConfig:
     weight_decay: float = 0.0  # weight decay of Adam
     average: Chance = 0.0  # decay of a moving average of the weights, which is then validated and kept; 0: none
     minutes: float = 0.0  # stop after the epoch in which this many minutes have passed; 0: no limit
-    workers: Positive = 1  # processes that share every batch; the same results up to rounding and dropout masks
+    workers: Processes = 1  # processes that share every batch; the same results up to rounding and dropout masks
     device: str = "cpu"  # cpu, or a GPU: cuda, cuda:1, ... (untested)
     final: bool = False  # afterwards train again on all events, for as many epochs as the best one needed
 

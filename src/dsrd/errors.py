@@ -20,6 +20,9 @@ class DsrdError(Exception):
     dsrd.errors.DsrdError: events.csv: row 7: time is negative (-3.0); times must be 0 or later
     """
 
+    def __str__(self) -> str:
+        return " ".join(super().__str__().split("\n"))  # what it quotes from a file may have several lines
+
 
 class DsrdWarning(UserWarning):
     """Something worth knowing that is no error; the command line prints it as a note."""

@@ -25,7 +25,11 @@ BEFORE = {  # what about six thousand attacks found before anything was hardened
     "cache": (60, 42),
     "kill and resume": (21, 0),
     "settings": (482, 26),
+    "size and odd streams": (40, 11),
+    "`model.score` from threads": (2496, 0),
+    "questions from threads": (16, 16),
     "archives": (117, 23),
+    "compiled-code cache": (9, 4),
 }
 
 
@@ -69,6 +73,8 @@ def record(found: dict[str, Found], seed: int, minutes: float) -> dict[str, obje
         "cases": sum(each.outcomes.total() for each in found.values()),
         "handled_badly": sum(len(each.failures) for each in found.values()),
         "areas": areas,
+        "slowest_seconds": round(max(each.slowest for each in found.values()), 1),
+        "peak_mb": max(each.peak_mb for each in found.values()),
         "lines_reached": {name: len(each.lines) for name, each in found.items() if each.lines},
         "machine": {"python": platform.python_version(), "system": platform.system()},
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -39,24 +39,26 @@ class Found:
     failures: list[dict[str, Any]] = field(default_factory=list)
     corpus: list[Any] = field(default_factory=list)
     lines: set[str] = field(default_factory=set)
-    seconds: float = 0.0
+    slowest: float = 0.0  # seconds of a case
+    peak_mb: int = 0  # of memory
 
 
 def attack(target: Target, found: Found, chance: Random, until: float, most: int) -> None:
     """Attack a target until a moment (of `time.monotonic`), or with so many cases."""
-    left, began = most, time.monotonic()
+    left = most
     while left > 0 and time.monotonic() < until:
         cases = [target.draw(chance, found.corpus) for _ in range(min(ROUND, left))]
         left -= len(cases)
         for case, verdict in zip(cases, verdicts(target, cases, found.lines, until), strict=False):
             found.outcomes[verdict["outcome"]] += 1
+            found.slowest = max(found.slowest, verdict.get("seconds", SECONDS))
+            found.peak_mb = max(found.peak_mb, verdict.get("peak_mb", 0))
             if verdict["outcome"] not in GOOD:
                 found.failures.append({"target": target.name, "case": case, **verdict})
             new = set(verdict.get("lines", ())) - found.lines
             if new and len(found.corpus) < 500:
                 found.lines |= new
                 found.corpus.append(case)
-    found.seconds += time.monotonic() - began
 
 
 def verdicts(target: Target, cases: list[Any], known: set[str], until: float) -> Iterator[dict[str, Any]]:
@@ -125,6 +127,7 @@ def judged(target: Target, case: Any, known: set[str] = frozenset()) -> dict[str
     before, folder = Path.cwd(), Path(tempfile.mkdtemp(prefix="fuzz-"))
     os.chdir(folder)
     lines: set[str] = set()
+    began = time.monotonic()
     try:
         with _traced(target.traced, lines):
             outcome = {"outcome": target.attempt(case, folder)}
@@ -137,9 +140,11 @@ def judged(target: Target, case: Any, known: set[str] = frozenset()) -> dict[str
     finally:
         os.chdir(before)
         shutil.rmtree(folder, ignore_errors=True)
-    if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 > MOST_MEMORY:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    if peak > MOST_MEMORY:
         outcome = {"outcome": "memory", "detail": "more than 4 GB"}
-    return {**outcome, "lines": sorted(lines - known)}
+    seconds = round(time.monotonic() - began, 2)
+    return {**outcome, "lines": sorted(lines - known), "seconds": seconds, "peak_mb": peak >> 20}
 
 
 @contextmanager

@@ -40,7 +40,8 @@ def test_two_processes_compute_the_gradient_of_one(name: str, both: tuple[Found,
     alone, shared = trained(name, ALONE), both[0][name]
     assert alone.keys() == shared.keys()
     for entry, expected in alone.items():
-        error = (shared[entry] - expected).float().norm() / expected.float().norm().clamp(min=1e-6)
+        # A small gradient is what is left of terms that cancel: rounding is relative to those.
+        error = (shared[entry] - expected).float().norm() / expected.float().norm().clamp(min=1e-2)
         assert error < (1e-4 if entry[0] in "01" or entry == "losses" else 1e-2), (entry, float(error))
 
 

@@ -161,11 +161,11 @@ def _print_error(error: Exception) -> int:
 def _print_usage_error(error: Any) -> int:
     """Print one line about a wrong command line; the help if there is no command at all."""
     context = getattr(error, "ctx", None)
-    if type(error).__name__ == "NoArgsIsHelpError" or context is None:
+    if type(error).__name__ == "NoArgsIsHelpError":
         error.show()
         return BAD_INPUT
-    message = error.format_message().strip().rstrip(".")
-    return _print_line(f"{message[:1].lower()}{message[1:]}; see `{context.command_path} --help`", BAD_INPUT)
+    message, path = error.format_message().strip().rstrip("."), getattr(context, "command_path", "dsrd")
+    return _print_line(f"{message[:1].lower()}{message[1:]}; see `{path} --help`", BAD_INPUT)
 
 
 def _print_line(message: str, code: int) -> int:

@@ -30,7 +30,7 @@ from dsrd.synthetic.settings import law_from
 
 EVENTS, NODES, CANDIDATES = "events.arrow", "nodes.arrow", "candidates.safetensors"
 CHECKSUMS, METADATA_CHECKSUM = "checksums", b"dsrd_checksum"
-DAMAGED = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, DsrdError)
+DAMAGED = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, MemoryError, DsrdError)
 """What `read_dataset` raises for files that are missing, truncated or of another program."""
 
 

@@ -348,6 +348,7 @@ def _shown(value: pa.Scalar) -> str:
     try:
         text = str(value)
     except (ValueError, OverflowError):  # a date that Python's calendar does not have
-        text = f"{value.value:,}" if hasattr(value, "value") else str(value.type)
+        number = getattr(value, "value", None)
+        text = f"{number:,}" if isinstance(number, int) else str(value.type)
     text = shortened(text, 80)
     return f"'{text}'" if text.strip() else "empty"

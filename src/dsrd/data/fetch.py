@@ -199,7 +199,10 @@ def _unpack(archive: Path, name: str, ours: bool) -> None:
     except MemoryError:
         raise
     except Exception as error:  # zipfile, zlib, lzma and bz2 have a type for every fault
-        if isinstance(error, OSError) and error.errno is not None:
+        if isinstance(error, OSError) and error.errno not in (
+            None,
+            errno.EINVAL,
+        ):  # a place before the file's start
             raise
         remedy = "it was removed, fetch it again" if ours else "move it away and fetch it again"
         if ours:

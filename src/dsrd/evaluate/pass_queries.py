@@ -42,23 +42,29 @@ class PassQueries:
 def draw(
     pass_: Pass, protocol: Protocol, config: EvaluateConfig, strategies: Sequence[str] | None = None
 ) -> PassQueries:
-    """Draw the negatives of a pass as the protocol defines them.
+    """Draw the negatives of a pass as the protocol defines them, without kinds of which there are none.
 
     `strategies` replaces the kinds of negatives in `config`; candidates that came with the data are then left out.
+    A `NoNegativeError` if no kind is left.
     """
     metric_batch = protocol.metric_batch(config.batch_size)
+    kinds = config.negatives if strategies is None else strategies
     negatives: dict[str, Query] = {}
-    for strategy in config.negatives if strategies is None else strategies:
+    for strategy in kinds:
         step(f"{pass_.name}: {strategy} negatives")
-        negatives[strategy] = draw_negatives(
-            strategy,  # type: ignore[arg-type]
-            pass_.events,
-            pass_.pool,
-            seed=pass_.seed,
-            last_observed=pass_.last_observed,
-            batch_size=metric_batch,
-            order=config.order,
-        )
+        try:
+            negatives[strategy] = draw_negatives(
+                strategy,  # type: ignore[arg-type]
+                pass_.events,
+                pass_.pool,
+                seed=pass_.seed,
+                last_observed=pass_.last_observed,
+                batch_size=metric_batch,
+                order=config.order,
+            )
+        except NoNegativeError:
+            if strategy == kinds[-1] and not negatives:
+                raise
     ranked = pass_.candidates if strategies is None else None
     if ranked is None and config.candidates and len(pass_.events):
         ranked = candidates(pass_.events, pass_.pool, count=config.candidates, seed=pass_.seed)
@@ -80,8 +86,10 @@ def ranked_among(queries: PassQueries, wrong: Candidates, num_ranked: int) -> Pa
 
 
 def draw_if_possible(pass_: Pass, protocol: Protocol, config: EvaluateConfig) -> PassQueries | None:
-    """The queries of a pass; None if it has no events, or too few pairs to draw negatives from."""
+    """The queries of a pass; None if it has no events, or events of new nodes with too few pairs for negatives."""
     try:
         return draw(pass_, protocol, config) if len(pass_.events) else None
     except NoNegativeError:
+        if pass_.setting == "transductive":  # otherwise all results would be blank, without a reason
+            raise
         return None

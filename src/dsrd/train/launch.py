@@ -18,7 +18,7 @@ from typing import Any
 from dsrd.config import RunConfig
 from dsrd.errors import DsrdError, MachineError
 from dsrd.evaluate.task import Task
-from dsrd.machine import processors
+from dsrd.machine import available_bytes, processors
 from dsrd.ray_cluster import LOCAL, connected
 from dsrd.reporter import current
 from dsrd.train.run_folder import RunFolder
@@ -27,6 +27,7 @@ from dsrd.train.worker import Message, failure, work, write_job
 
 JOB = ".job"  # in the run folder, while processes are at work
 GRACE = 5.0  # seconds in which the other processes may say why they failed too
+PROCESS_BYTES = 200 << 20  # of memory that a process needs for the libraries alone
 POLL = 0.5  # seconds between two looks at the log of a run on a cluster
 RAY_RETRIES = 3  # times that Ray starts the processes again after one of them was lost
 CONTINUES = "run the same training again, into the same folder: it continues after the last finished epoch"
@@ -80,6 +81,12 @@ def _job(folder: RunFolder) -> Iterator[Path]:
 
 def _on_this_machine(job: Path, folder: RunFolder, count: int, threads: int) -> Iterator[Message]:
     """What the processes say until all of them have ended."""
+    needed, free = count * PROCESS_BYTES, available_bytes()
+    if needed > free:
+        raise MachineError(
+            f"train.workers={count}: so many processes need at least {needed / 1e9:,.1f} GB, of which "
+            f"{free / 1e9:,.1f} GB are free; lower it"
+        )
     received: queue.Queue[tuple[int, Message | None]] = queue.Queue()
     workers = [_started(job, rank, count, threads) for rank in range(count)]
     for rank, worker in enumerate(workers):

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from dsrd import checksums
 from dsrd.config import RunConfig
-from dsrd.data.arrow import held_extent, is_dataset, read_dataset, write_dataset
+from dsrd.data.arrow import DAMAGED, held_extent, is_dataset, read_dataset, write_dataset
 from dsrd.data.dataset import Dataset
 from dsrd.decoding import first_line
 from dsrd.errors import DsrdError
@@ -203,7 +203,7 @@ class RunFolder:
         """The events of the run, read into memory because the file may be replaced by a longer one."""
         try:
             return read_dataset(self.path, mapped=False)
-        except (OSError, ValueError, KeyError, TypeError) as error:  # Arrow's errors are among these
+        except DAMAGED as error:
             raise DsrdError(f"{self.path}: its events.arrow or nodes.arrow is damaged ({error})") from error
 
     def write_history(self, dataset: Dataset) -> None:

@@ -1,12 +1,13 @@
-"""Speed of `dsrd serve` and of recovery: events and questions a second over HTTP, on this machine. JSON output.
+"""Speed of `dsrd serve`, `dsrd stream` and recovery: events and questions a second, on this machine. JSON output.
 
     python benchmarks/serving.py --save results/serving.jsonl
     python benchmarks/serving.py --model tgn --save results/serving.jsonl
 
 Draws a stream, trains a model for one epoch, serves it from one process and asks it from another, over
-127.0.0.1; then times the recovery of a long log in this process. The load of the machine is noted too.
-`bare` is the same model called in Python without engine or server, measured just before: it says how fast the
-machine was at that moment, and what the server adds.
+127.0.0.1; then passes a file through a stream, and times the recovery of a long log, in this process. Processor
+time is that of the server, per event, request or pair: it depends little on what else the machine does. `bare` is
+the same model called in Python without engine or server, measured just before: it says how fast the machine was at
+that moment, and what the server adds. The load of the machine is noted too.
 """
 
 from __future__ import annotations
@@ -20,18 +21,27 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import psutil
 import torch
 
 import dsrd
 from dsrd.live import Engine, LiveSettings
+from dsrd.live.streams.bookmarks import Bookmarks
+from dsrd.live.streams.decoding import Decoder
+from dsrd.live.streams.files import FileSource
+from dsrd.live.streams.lines import LineWriter
+from dsrd.live.streams.recent import Recent
+from dsrd.live.streams.sinks import FileSink, NoSink, Sink
+from dsrd.live.streams.stream import Stream
 from dsrd.machine import load_average
 from record import print_record
 
@@ -111,19 +121,54 @@ def encoded(field: str, rows: list[dict[str, Any]], size: int) -> list[bytes]:
 
 
 @contextmanager
-def served(run: Path, data: Path) -> Iterator[int]:
+def served(run: Path, data: Path) -> Iterator[Server]:
     """Serve a run on a free port until the block ends."""
     command = [sys.executable, "-m", "dsrd", "serve", str(run), "--data", str(data), "--port", "0"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ) as server:
-        assert server.stderr is not None
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ) as process:
+        assert process.stderr is not None
         try:
-            address = re.search(r":(\d+)$", server.stderr.readline().strip())
+            address = re.search(r":(\d+)$", process.stderr.readline().strip())
             assert address, "the server did not start"
-            port = int(address[1])
-            asyncio.run(_until_ready(port))
-            yield port
+            server = Server(int(address[1]), psutil.Process(process.pid))
+            asyncio.run(_until_ready(server.port))
+            yield server
         finally:
-            server.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGTERM)
+
+
+class Server(NamedTuple):
+    """A running server."""
+
+    port: int
+    process: psutil.Process
+
+    def asked(self, path: str, bodies: list[bytes], connections: int = 1) -> Asked:
+        """Send each body once."""
+        before = self.cpu()
+        seconds, each = load(self.port, path, bodies, connections)
+        return Asked(seconds, each, self.cpu() - before)
+
+    def cpu(self) -> float:
+        """Seconds of processor time so far."""
+        times = self.process.cpu_times()
+        return float(times.user + times.system)
+
+
+class Asked(NamedTuple):
+    """Seconds for all requests, of each, and of the server's processor time."""
+
+    seconds: float
+    each: list[float]
+    cpu: float
+
+    def figures(self, count: int, what: str) -> dict[str, float]:
+        """A second and in processor time, of events, requests or pairs."""
+        spans = {f"p{share}_ms": round(1e3 * float(np.percentile(self.each, share)), 2) for share in (50, 99)}
+        return {
+            f"{what}s_s": round(count / self.seconds),
+            f"cpu_us_{what}": round(1e6 * self.cpu / count, 1),
+            **spans,
+        }
 
 
 async def _until_ready(port: int) -> None:
@@ -138,27 +183,25 @@ async def _until_ready(port: int) -> None:
     raise TimeoutError("the server is not ready after ten minutes")
 
 
-def percentiles(seconds: list[float]) -> dict[str, float]:
-    return {f"p{share}_ms": round(1e3 * float(np.percentile(seconds, share)), 2) for share in (50, 99)}
-
-
 def over_http(run: Path, data: Path, start: float, scale: float) -> dict[str, Any]:
     """Figures of the endpoints; `scale` shortens them."""
     one, observed = max(int(2_000 * scale), 20), max(int(100_000 * scale), 10 * BATCH)
     bulk = max(int(60_000 * scale), BULK)
-    figures: dict[str, Any] = {}
-    with served(run, data) as port:
-        load(port, "/v1/score", encoded("pairs", pairs(20, 1), 1))  # compiled code and connections are warm
-        seconds, each = load(port, "/v1/score", encoded("pairs", pairs(one, 2), 1))
-        figures["score_one_connection"] = {"requests_s": round(one / seconds), **percentiles(each)}
-        seconds, each = load(port, "/v1/score", encoded("pairs", pairs(4 * one, 3), 1), 32)
-        figures["score_32_connections"] = {"requests_s": round(4 * one / seconds), **percentiles(each)}
-        seconds, _ = load(port, "/v1/score", encoded("pairs", pairs(bulk, 4), BULK))
-        figures["score_bulk"] = {"pairs_s": round(bulk / seconds)}
-        rows = events(observed, start, 5)
-        seconds, each = load(port, "/v1/observe", encoded("events", rows, BATCH))
-        figures["observe"] = {"events_s": round(observed / seconds), **percentiles(each)}
-    return figures
+    with served(run, data) as server:
+        server.asked("/v1/score", encoded("pairs", pairs(20, 1), 1))  # compiled code and connections are warm
+        single = server.asked("/v1/score", encoded("pairs", pairs(one, 2), 1))
+        many = server.asked("/v1/score", encoded("pairs", pairs(4 * one, 3), 1), 32)
+        in_bulk = server.asked("/v1/score", encoded("pairs", pairs(bulk, 4), BULK))
+        rows = encoded("events", events(observed, start, 5), BATCH)
+        warm = len(rows) // 10
+        server.asked("/v1/observe", rows[:warm])
+        observe = server.asked("/v1/observe", rows[warm:])
+    return {
+        "score_one_connection": single.figures(one, "request"),
+        "score_32_connections": many.figures(4 * one, "request"),
+        "score_bulk": in_bulk.figures(bulk, "pair"),
+        "observe": observe.figures(observed - warm * BATCH, "event"),
+    }
 
 
 # --- In this process
@@ -185,29 +228,59 @@ def bare(run: Path) -> dict[str, float]:
     return {"one_ms": round(1e3 * one, 3), "bulk_us": round(1e6 * many / 500, 1)}
 
 
+def from_file(run: Path, folder: Path, start: float, count: int) -> dict[str, Any]:
+    """A CSV file through a stream: observed only, and with a line for each event written to a file."""
+    file = folder / "events.csv"
+    rows = "".join(f"{each['source']},{each['target']},{each['time']}\n" for each in events(count, start, 7))
+    file.write_text("source,target,time\n" + rows)
+    sinks: dict[str, Sink] = {"observed": NoSink(), "measured": FileSink(folder / "surprises.jsonl")}
+    return {name: _passed(run, folder / name, file, sink) for name, sink in sinks.items()}
+
+
+def _passed(run: Path, data: Path, file: Path, sink: Sink) -> dict[str, float]:
+    bookmarks = Bookmarks(data / "streams")
+    with (
+        Engine(data, run, QUIET) as engine,
+        closing(sink),
+        closing(FileSource(file, bookmarks, follow=False, batch=10_000)) as source,
+    ):
+        fitted = engine.live.fitted
+        decoder = Decoder(engine.reader, fitted.online.stream.dataset())
+        lines = LineWriter(decoder, None, Recent())
+        stream = Stream(engine, source, sink, decoder, lines, bookmarks)
+        began, cpu = time.perf_counter(), time.process_time()
+        count = stream.run(threading.Event(), "sink").events
+        seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+    return {"events_s": round(count / seconds), "cpu_us_event": round(1e6 * cpu / count, 1)}
+
+
 def recovery(run: Path, data: Path, start: float, count: int) -> dict[str, Any]:
     """Seconds until an engine answers again, without and with a snapshot."""
     with Engine(data, run, QUIET) as engine:
         rows = events(count, start, 6)
-        began = time.perf_counter()
+        began, cpu = time.perf_counter(), time.process_time()
         for first in range(0, count, LOGGED_AT_ONCE):
             engine.observe(rows[first : first + LOGGED_AT_ONCE])
-        written = time.perf_counter() - began
+        written, cpu = time.perf_counter() - began, time.process_time() - cpu
     for snapshot in (data / "snapshots").iterdir():
         snapshot.unlink()
-    seconds = []
+    seconds, spent = [], []
     for _ in range(2):  # the first leaves a snapshot
-        began = time.perf_counter()
+        began, before = time.perf_counter(), time.process_time()
         with Engine(data, settings=QUIET) as engine:
             seconds.append(time.perf_counter() - began)
+            spent.append(time.process_time() - before)
             assert engine.state().seq == count
             engine.snapshot()
     log = (data / "log.sqlite").stat().st_size
     return {
         "events": count,
         "observe_events_s": round(count / written),
+        "observe_cpu_us_event": round(1e6 * cpu / count, 1),
         "without_snapshot_s": round(seconds[0], 2),
+        "without_snapshot_cpu_s": round(spent[0], 2),
         "with_snapshot_s": round(seconds[1], 2),
+        "with_snapshot_cpu_s": round(spent[1], 2),
         "log_bytes_per_event": round(log / count, 1),
     }
 
@@ -234,6 +307,7 @@ def main() -> None:
         before = load_average()
         figures: dict[str, Any] = {"bare": bare(run)}
         figures |= over_http(run, folder / "served", start, arguments.scale)
+        figures["stream_from_a_file"] = from_file(run, folder, start, max(int(200_000 * arguments.scale), 2_000))
         if arguments.recover:
             figures["recovery"] = recovery(run, folder / "recovered", start, arguments.recover)
         figures["load"] = [before, load_average()]

@@ -1,4 +1,4 @@
-"""Disk and memory of a live engine, per event and node: `python benchmarks/sizing.py --save results/live.jsonl`.
+"""Disk and memory of a live engine, per event and node: `python benchmarks/sizing.py --save results/sizing.jsonl`.
 
 A default model is trained on a call log. Its engine then observes events of pairs that have met, without ids and
 with ids, then of pairs that never met, and at last events that each bring a new node, in batches of 200. After

@@ -14,10 +14,12 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import pytest
 import typer
@@ -32,6 +34,7 @@ DOCS = ROOT / "docs"
 PAGES = {path.relative_to(ROOT).as_posix(): path for path in [*ROOT.glob("*.md"), *sorted(DOCS.rglob("*.md"))]}
 GENERATORS = ("generate.py", "generate_reference.py", "pictures.py", "figures.py")
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
+OTHER_PROGRAMS = ("cd", "cp", "docker", "export", "openssl", "pip", "python", "tail")
 QUICK = ("--set", "train.epochs=1", "--set", "model.dim=16")
 
 
@@ -92,8 +95,36 @@ def test_commands_exist(page: str):
                 parse(words)
             elif program == "make":
                 assert words[0] in targets
+            elif program == "curl":
+                assert_an_endpoint_is_asked(page, words)
             else:
-                assert program in ("export", "python", "pip"), f"{page}: {program}"
+                assert program in OTHER_PROGRAMS, f"{page}: {program}"
+
+
+def assert_an_endpoint_is_asked(page: str, words: list[str]) -> None:
+    """The server has that address, and knows the fields of the body."""
+    pytest.importorskip("fastapi", reason="needs dsrd[serve]")
+    path = next(urlsplit(word).path for word in words if word.startswith("http://"))
+    known = next(each for each in endpoints() if re.fullmatch(re.sub(r"{\w+}", "[^/]+", each), path))
+    body = next((json.loads(word) for word in words if word.startswith("{")), None)
+    if body is not None:
+        schema = endpoints()[known]["post"]["requestBody"]["content"]["application/json"]["schema"]
+        assert body.keys() <= schema["properties"].keys(), f"{page}: {body}"
+        assert body.keys() >= set(schema["required"]), f"{page}: {body}"
+
+
+@cache
+def endpoints() -> dict[str, Any]:
+    """By path, as the server describes them."""
+    from starlette.testclient import TestClient
+
+    from dsrd.live.server.app import create_app
+    from dsrd.live.server.guard import Limits
+    from dsrd.live.server.service import Service
+
+    app = create_app(Service(lambda _: pytest.fail("is not opened")), Limits(), None)
+    found: dict[str, Any] = TestClient(app, base_url="http://localhost").get("/openapi.json").json()["paths"]
+    return found
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -27,9 +27,12 @@ WHOLE_IDS = "node ids are whole numbers below 2^31; number the nodes without gap
 
 def as_tensor(array: NDArray[Any]) -> Tensor:
     """A tensor that shares the array's memory, also if that memory is a read-only map of a file."""
-    with warnings.catch_warnings():
+    contiguous = np.ascontiguousarray(array)
+    if contiguous.flags.writeable:
+        return torch.from_numpy(contiguous)
+    with warnings.catch_warnings():  # slow, and for all threads: only where torch would warn
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        return torch.from_numpy(np.ascontiguousarray(array))
+        return torch.from_numpy(contiguous)
 
 
 class EventArrays(NamedTuple):

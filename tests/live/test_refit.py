@@ -17,6 +17,7 @@ from dsrd.errors import DsrdError
 from dsrd.live.data_folder import DataFolder
 from dsrd.live.engine import Engine
 from dsrd.live.refit import logged_dataset, newest_refit, refit
+from dsrd.live.replica import Replica
 from dsrd.live.settings import LiveSettings
 from dsrd.live.swap import note_drift, noted_drift
 from dsrd.live.watch import Drift, Watch
@@ -31,7 +32,7 @@ def plain(count: int) -> list[dict[str, Any]]:
     return [{key: each[key] for key in ("source", "target", "time")} for each in events(count)]
 
 
-def answers(engine: Engine) -> list[float]:
+def answers(engine: Engine | Replica) -> list[float]:
     pairs = [(source, target) for source in range(1, 9) for target in (3, 7, 41, 44, 999)]
     return list(engine.score(pairs).answer.partner)
 
@@ -45,12 +46,15 @@ def wait_until(ready: Any) -> None:
 
 @pytest.mark.parametrize("late", ["refuse", "reorder"])
 def test_a_running_engine_uses_new_weights_and_loses_no_event(tmp_path: Path, run: Path, late: str):
-    """Questions are answered all the while; afterwards it is as if the engine had started with the refit."""
+    """Questions are answered all the while; afterwards it is as if the engine had started with the refit.
+
+    A replica follows.
+    """
     data, records = tmp_path / "data", plain(900)
     window = {"late": "reorder", "window": 3.0} if late == "reorder" else {}
     settings = LiveSettings(watch=0.0, snapshot_events=0, snapshot_minutes=0, **window)  # type: ignore[arg-type]
     failed: list[BaseException] = []
-    with Engine(data, run, settings) as engine:
+    with Engine(data, run, settings) as engine, Replica(data) as replica:
         engine.observe(records[:300])
         before = answers(engine)
         going, asked = threading.Event(), [0]
@@ -82,6 +86,10 @@ def test_a_running_engine_uses_new_weights_and_loses_no_event(tmp_path: Path, ru
         state, now, fields = engine.state(), answers(engine), fields_of(engine)
         assert (state.seq, state.events) == (900, 1500 - state.waiting)
         assert not np.allclose(before, now)
+        wait_until(lambda: replica.live.base.run == "refits/1")
+        replica.wait_for(900)
+        assert (replica.state(), answers(replica)) == (state, now)
+        assert replica.watch.rates.after(0), "events per second, on the page of the replica"
     done_refit = newest_refit(DataFolder(data))
     assert done_refit is not None
     assert 290 <= done_refit.held < 900

@@ -179,6 +179,7 @@ class Replica:
         with self._lock.writing():
             seen, bits = timeline.advance(commit, MEASURED if self._budget.left else 0)
             last_met = timeline.present.last_met(seen.src, seen.dst, seen.time)
+        self._live.watch.rates.add(len(commit.src))
         if bits is not None and len(bits):
             self._live.watch.add(measured_events(self._live, seen, bits, last_met))
             self._budget.charge(clock.monotonic() - began)
@@ -188,4 +189,6 @@ class Replica:
         self._base = self.folder.base()
         live = recover(self.folder, self._log)
         with self._lock.writing():
+            self._live.watch.judge_by(live.fitted.recent_surprises("").double().numpy())
+            live.watch = self._live.watch  # what the page shows goes on
             vars(self._live).update(vars(live))

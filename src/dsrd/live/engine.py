@@ -6,29 +6,28 @@ import threading
 import time as clock
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from dsrd.errors import DsrdError
-from dsrd.live.answering import Answering, Scored, State
+from dsrd.live.answering import Answering
+from dsrd.live.asked import Asked
 from dsrd.live.data_folder import DataFolder
-from dsrd.live.incoming import EventReader, Incoming, Position
+from dsrd.live.incoming import Incoming, Position
 from dsrd.live.lock import ReadWriteLock
 from dsrd.live.log import Log
 from dsrd.live.recovery import Progress, Recovered, recover
 from dsrd.live.settings import LiveSettings
 from dsrd.live.snapshots import Moment
 from dsrd.live.swap import Fresh, swap
-from dsrd.live.watch import Watch
 from dsrd.live.writer import Observed, Writer
 
 DAY = 86_400.0
 TICK = 1.0  # seconds between looks at whether a snapshot is due
 
 
-class Engine:
+class Engine(Asked):
     """A run that lives on: `observe` is durable when it returns, and answers take in all that was observed.
 
     All methods may be called from several threads.
@@ -77,14 +76,6 @@ class Engine:
         self._snapshots = threading.Thread(target=self._look_after, name="dsrd-snapshots", daemon=True)
         self._snapshots.start()
 
-    def __enter__(self) -> Engine:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def close(self) -> None:
         """Finish what is waiting, take a last snapshot and let the folder go."""
         if self._stopping.is_set():
@@ -131,52 +122,7 @@ class Engine:
         """How far a source was read, as of the last commit; None if never."""
         return self._writer.position(source)
 
-    # --- Questions -----------------------------------------------------------------------------------------------
-
-    def score(self, pairs: Sequence[tuple[Any, Any]], time: Any = None) -> Scored:
-        """What the model says about pairs of names, at a time not before the newest event; default: now."""
-        return self.score_soon(pairs, time).result()
-
-    def score_soon(self, pairs: Sequence[tuple[Any, Any]], time: Any = None) -> Future[Scored]:
-        """`score`, without waiting. Questions that wait at the same time are answered in one call."""
-        return self._answering.score_soon(pairs, time)
-
-    def surprise(self, events: Sequence[Mapping[str, Any]]) -> Scored:
-        """How surprising each of these events would be if it came next; nothing is observed."""
-        return self.surprise_soon(events).result()
-
-    def surprise_soon(self, events: Sequence[Mapping[str, Any]]) -> Future[Scored]:
-        """`surprise`, without waiting."""
-        return self._answering.surprise_soon(events)
-
-    def partners(self, node: Any, k: int = 10, time: Any = None) -> Scored:
-        """The k most likely targets of a node among all targets so far, best first."""
-        return self._answering.partners(node, k, time)
-
-    def state(self) -> State:
-        """Where the engine stands."""
-        return self._answering.state()
-
     # --- About the engine ----------------------------------------------------------------------------------------
-
-    @property
-    def reader(self) -> EventReader:
-        """Reads events as the stream of the run writes them."""
-        return self._live.reader
-
-    @property
-    def watch(self) -> Watch:
-        """How surprising the latest events were."""
-        return self._live.watch
-
-    @property
-    def live(self) -> Recovered:
-        """The run, its nodes and its present; to be read while `reading()` is held."""
-        return self._live
-
-    def reading(self) -> AbstractContextManager[None]:
-        """Inside, nothing changes; not to be held for long, and not twice by one thread."""
-        return self._lock.reading()
 
     @property
     def counts(self) -> dict[str, int]:

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import threading
 import time as clock
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
-from typing import Any
 
 from dsrd.errors import DsrdError, MachineError
-from dsrd.live.answering import Answering, Scored, State
+from dsrd.live.answering import Answering
+from dsrd.live.asked import Asked
 from dsrd.live.data_folder import DataFolder
-from dsrd.live.incoming import EventReader
 from dsrd.live.lock import ReadWriteLock
 from dsrd.live.log import Entry, Log
-from dsrd.live.recovery import Progress, Recovered, recover
-from dsrd.live.watch import Budget, Watch
+from dsrd.live.recovery import Progress, recover
+from dsrd.live.watch import Budget
 from dsrd.live.writer import MEASURED, measured_events
 
 PERIOD = 0.1  # seconds between looks at the log
 
 
-class Replica:
+class Replica(Asked):
     """Follows the data folder of an engine and answers like it, a moment later. It writes nothing.
 
     >>> import tempfile, dsrd
@@ -56,14 +51,6 @@ class Replica:
         self._following = threading.Thread(target=self._follow, name="dsrd-follow", daemon=True)
         self._following.start()
 
-    def __enter__(self) -> Replica:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def close(self) -> None:
         """Stop following."""
         if not self._stopping.is_set():
@@ -72,52 +59,7 @@ class Replica:
             self._answering.close()
             self._log.close()
 
-    # --- Questions -----------------------------------------------------------------------------------------------
-
-    def score(self, pairs: Sequence[tuple[Any, Any]], time: Any = None) -> Scored:
-        """See `Engine.score`."""
-        return self.score_soon(pairs, time).result()
-
-    def score_soon(self, pairs: Sequence[tuple[Any, Any]], time: Any = None) -> Future[Scored]:
-        """`score`, without waiting."""
-        return self._answering.score_soon(pairs, time)
-
-    def surprise(self, events: Sequence[Mapping[str, Any]]) -> Scored:
-        """See `Engine.surprise`."""
-        return self.surprise_soon(events).result()
-
-    def surprise_soon(self, events: Sequence[Mapping[str, Any]]) -> Future[Scored]:
-        """`surprise`, without waiting."""
-        return self._answering.surprise_soon(events)
-
-    def partners(self, node: Any, k: int = 10, time: Any = None) -> Scored:
-        """See `Engine.partners`."""
-        return self._answering.partners(node, k, time)
-
-    def state(self) -> State:
-        """Where the replica stands."""
-        return self._answering.state()
-
     # --- About the replica ---------------------------------------------------------------------------------------
-
-    @property
-    def reader(self) -> EventReader:
-        """Reads events as the stream of the run writes them."""
-        return self._live.reader
-
-    @property
-    def watch(self) -> Watch:
-        """How surprising the latest events were."""
-        return self._live.watch
-
-    @property
-    def live(self) -> Recovered:
-        """The run, its nodes and its present; to be read while `reading()` is held."""
-        return self._live
-
-    def reading(self) -> AbstractContextManager[None]:
-        """Inside, nothing changes."""
-        return self._lock.reading()
 
     @property
     def counts(self) -> dict[str, int]:

@@ -16,6 +16,7 @@ CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), ""
 )
 TOKEN = "a-token-of-the-tests"
+SIZE = "each => { const box = each.getBoundingClientRect(); return [box.width, box.height]; }"
 
 
 @pytest.fixture(scope="module")
@@ -121,9 +122,9 @@ def test_dark_light_and_small(view: Any):
     assert view.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the page itself does not scroll"
     view.wait_for_selector("#bits circle")
     for plot in ("rate", "bits", "history", "lives"):
-        box = view.locator(f"#{plot} svg").bounding_box()
-        assert box["width"] > 250, plot
-        assert box["height"] > 30, plot
+        width, height = view.eval_on_selector(f"#{plot} svg", SIZE)  # at once: it is drawn anew every second
+        assert width > 250, plot
+        assert height > 30, plot
     dark = view.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
     for _ in range(2):
         paper, ink = luminance(view, "body", "backgroundColor"), luminance(view, "body", "color")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from pathlib import Path
@@ -261,6 +262,8 @@ def test_wrong_options_are_refused(tmp_path: Path, words: tuple[str, ...], fault
 
 
 def test_a_folder_that_is_not_one_is_refused(tmp_path: Path):
+    niceness = os.nice(0)
     assert "not the data folder of an engine" in program("refit", tmp_path, "--now").error
+    assert os.nice(0) == niceness, "a command that does nothing changes nothing"
     with pytest.raises(DsrdError):
         seconds("0d")

@@ -165,19 +165,39 @@ def test_a_kill_between_redis_streams_loses_and_repeats_nothing(
     assert_lines_are_those_of(lines, twin, records)
 
 
-def test_removed_entries_and_streams_of_others_are_noticed(
-    tmp_path: Path, run: Path, redis: Any, records: list[dict[str, Any]]
-):
+def test_trimmed_entries_are_noticed(tmp_path: Path, run: Path, redis: Any, records: list[dict[str, Any]]):
     for record in records[:6]:
         redis.xadd("some", {"event": json.dumps(record)})
     source = f"{address_of(redis)}/some"
     words = ("stream", run, "--data", tmp_path / "data", "--once")
     said = done(*words, "--from", source, "--json").json
     assert (said["seq"], said["events"]) == (6, 6)
-    ids = [redis.xadd("some", record) for record in records[6:9]]
-    redis.xdel("some", ids[0])
+    for record in records[6:10]:
+        redis.xadd("some", record)
+    redis.xtrim("some", maxlen=4, approximate=False)
+    assert done(*words, "--from", source, "--json").json["seq"] == 10
+    for record in records[10:14]:
+        redis.xadd("some", record)
     redis.xtrim("some", maxlen=2, approximate=False)
-    assert "entries are lost" in dsrd(*words, "--from", source).error
+    assert "2 of the entries that followed were removed: entries are lost" in dsrd(*words, "--from", source).error
+
+
+def test_a_bad_entry_may_be_deleted(tmp_path: Path, run: Path, redis: Any, records: list[dict[str, Any]]):
+    bad, *_ = [redis.xadd("mended", record) for record in ({"source": 1}, *records[:3])]
+    source = f"{address_of(redis)}/mended"
+    words = ("stream", run, "--data", tmp_path / "data", "--once", "--from", source)
+    redis.xadd("mended", records[3])
+    assert f"entry {bad.decode()}: has no target" in dsrd(*words).error
+    redis.xdel("mended", bad)
+    assert done(*words, "--json").json["seq"] == 4
+    ids = [redis.xadd("mended", record) for record in records[4:7]]
+    redis.xdel("mended", ids[0])
+    redis.xtrim("mended", maxlen=2, approximate=False)
+    assert "entries are lost" in dsrd(*words).error
+
+
+def test_streams_of_others_are_noticed(tmp_path: Path, run: Path, redis: Any):
+    words = ("stream", run, "--data", tmp_path / "data", "--once")
     redis.xadd("taken", {"a": "b"})
     outcome = dsrd(*words, "--from", f"{address_of(redis)}/more", "--to", f"{address_of(redis)}/taken")
     assert "holds entries of others" in outcome.error

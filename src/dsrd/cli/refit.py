@@ -79,9 +79,9 @@ def refit(
     from dsrd.live.refit import make_way, newest_refit
 
     options.use_threads(threads)
-    make_way(nice)
     folder = DataFolder(data)
     folder.base()
+    make_way(nice)
     if now:
         _train(folder, settings, json)
     looked = time.time()  # a folder that was never trained here is trained a period after the start

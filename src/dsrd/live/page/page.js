@@ -109,9 +109,9 @@ function tiles() {
 
 function health(state) {
   const told = [];
-  if (state.behind) told.push(`${figure(state.behind)} events behind`);
-  if (state.waiting) told.push(`${figure(state.waiting)} wait for older ones`);
-  if (state.requests) told.push(`${figure(state.requests)} requests wait`);
+  if (state.behind) told.push(`events behind: ${figure(state.behind)}`);
+  if (state.waiting) told.push(`waiting for older events: ${figure(state.waiting)}`);
+  if (state.requests) told.push(`waiting requests: ${figure(state.requests)}`);
   if (state.read_only) told.push("read-only replica");
   return told.join(", ") || "lag 0: all that came is in the model";
 }

@@ -11,7 +11,7 @@ from dsrd.errors import DsrdError, MachineError
 from dsrd.live.streams.address import Address
 from dsrd.live.streams.raw import POLL, Raw
 
-SHIFT = 64  # bits of the second part of an entry's id
+SHIFT = 64  # bits of the second part of an entry's id, and of its place in the stream
 
 
 def client(address: Address) -> Any:
@@ -25,7 +25,7 @@ def client(address: Address) -> Any:
 
 
 class RedisSource:
-    """The entries of a stream; the position is the id of the latest one read.
+    """The entries of a stream; the position is the id of the latest one read, and its place in the stream.
 
     An entry has the fields of an event, or a single field with a JSON object.
     """
@@ -37,10 +37,11 @@ class RedisSource:
     def __init__(self, address: Address, *, follow: bool, batch: int) -> None:
         self._address, self._follow, self._batch = address, follow, batch
         self._redis = client(address)
-        self._after = 0
+        self._after = 0  # the id of the latest entry read, as one number
+        self._place = 0  # how many entries were added up to that one
 
     def start(self, position: Callable[[str], int | None]) -> None:
-        self._after = position(str(self._address)) or 0
+        self._after, self._place = divmod(position(str(self._address)) or 0, 1 << SHIFT)
         with _faults(self._address):
             if not self._redis.exists(self._address.name):
                 if self._after:
@@ -49,10 +50,26 @@ class RedisSource:
             about = self._redis.xinfo_stream(self._address.name)
         if self._after and self._after > _number(about["last-generated-id"]):
             raise self._lost(f"it ends with {about['last-generated-id'].decode()}")
-        removed = about.get("max-deleted-entry-id", b"0-0")
-        first = about["first-entry"]
-        if self._after and (first is None or _number(first[0]) > self._after) and _number(removed) > self._after:
-            raise self._lost(f"entries up to {removed.decode()} were removed")
+        self._check_nothing_removed(about)
+
+    def _check_nothing_removed(self, about: dict[str, Any]) -> None:
+        """Entries that were not read may have been trimmed away, or deleted one by one.
+
+        The server counts the first kind exactly while there are none of the second, of which it knows only the
+        latest. Deleting a bad entry is a remedy: that is a loss if none of the entries read before is left.
+        """
+        removed, deleted = (
+            about.get("entries-added", 0) - about["length"],
+            about.get("max-deleted-entry-id", b"0-0"),
+        )
+        if not self._after:
+            self._place = max(removed, 0)
+        elif _number(deleted):
+            first = about["first-entry"]
+            if _number(deleted) > self._after and (first is None or _number(first[0]) > self._after):
+                raise self._lost(f"entries up to {deleted.decode()} were removed")
+        elif removed > self._place:
+            raise self._lost(f"{removed - self._place} of the entries that followed were removed")
 
     def _lost(self, reason: str) -> DsrdError:
         return DsrdError(
@@ -72,6 +89,7 @@ class RedisSource:
             if entries:
                 yield self._raw(entries)
                 self._after = _number(entries[-1][0])
+                self._place += len(entries)
             elif self._follow:
                 yield None
             else:
@@ -83,7 +101,7 @@ class RedisSource:
             b"".join(_line(fields) + b"\n" for _, fields in entries),
             lambda row: f"{self._address}: entry {ids[row]}",
             str(self._address),
-            [_number(each) for each, _ in entries],
+            [(_number(each) << SHIFT) + place for place, each in enumerate(ids, start=self._place + 1)],
         )
 
 

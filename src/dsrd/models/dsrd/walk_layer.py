@@ -1,47 +1,17 @@
-"""The parts of the network on the walk state: features of ages, windows of tokens, one retentive layer."""
+"""One retentive layer of the network on the walk state."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 
-from dsrd.models.dsrd.retention import Block, Decays, cosine
+from dsrd.models.dsrd.layer_block import gated_block
+from dsrd.models.dsrd.retention import Block, Decays
 from dsrd.models.dsrd.settings import DSRDConfig
-
-
-@dataclass(frozen=True)
-class Window:
-    """The latest events of each endpoint, as the layers read them."""
-
-    token: Tensor  # [B, k, dim]
-    x: Tensor  # [B, k]: ages
-    mask: Tensor  # [B, k]
-
-    @cached_property
-    def square(self) -> Tensor:
-        """Squared length of each token, which all layers and heads share.  # [B, 1, k]"""
-        return self.token.square().sum(-1).unsqueeze(1)
-
-
-class AgeFeatures(nn.Module):
-    """Cosines and soft steps of log(1 + age)."""
-
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        self.rate = nn.Parameter(2 * torch.randn(dim // 2))
-        self.phase = nn.Parameter(2 * math.pi * torch.rand(dim // 2))
-        self.step: Tensor
-        self.register_buffer("step", torch.linspace(0, 16, dim - dim // 2))
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:  # [...] -> [..., dim / 2] each
-        # tanh(x - c) = 1 - 2 / (1 + exp(2x) exp(-2c)): one exponential per age instead of one per step
-        growth = torch.exp(2 * x).unsqueeze(-1) * torch.exp(-2 * self.step)
-        steps = growth.add_(1).reciprocal_().mul_(-2).add_(1)  # ages are data, no gradient passes here
-        return torch.cos(x.unsqueeze(-1) * self.rate + self.phase), steps
+from dsrd.models.dsrd.window_attention import Window, attended
+from dsrd.models.dsrd.window_tokens import compiled_form
 
 
 class WalkLayer(nn.Module):
@@ -60,42 +30,29 @@ class WalkLayer(nn.Module):
         self.decays = Decays(config, depth)
         self.block = Block(dim, config.dropout)
 
-    def forward(self, h: Tensor, window: Window, s: Tensor, diffused: Tensor | None) -> Tensor:
-        """h, after a layer that reads the state: s of the pair, and what diffused from partners.
+    def forward(self, h: Tensor, window: Window, s: Tensor) -> Tensor:
+        """h of both endpoints of each pair, after a layer that reads s of the pair.
 
-        # [B, dim], ..., [B, pair], [B, H, pair] -> [B, dim]
+        # [2Q, dim], ..., [Q, pair] -> [2Q, dim]
         """
-        if self.ablate == "no_block":
-            return h
-        gamma = self.decays.gate().unsqueeze(-1)  # [H, 1]
-        out = self._injection(h, window) * (1 - gamma)  # [B, H, d]
-        if self.ablate != "no_state":
-            out = out + self._retained(s, diffused) * gamma
+        query = self.query(h).unflatten(-1, (self.heads, -1))  # [2Q, H, dim]
+        diffuses = self.ablate not in ("no_diffusion", "no_state")
+        # values are linear in tokens: project the sum once instead of every token
+        summed, spread = attended(query, window, self.decays, diffuses)  # [H, 2Q, dim], [H, 2Q, pair]
+        injected = torch.bmm(summed, self.value)  # [H, 2Q, d]
+        diffused = injected[:, :0] if spread is None else torch.bmm(spread, self.diffuse)
+        retained = h[:0] if self.ablate == "no_state" else self.retain(s)  # [Q, dim]
+        parts = (injected, diffused, retained, self.decays.gate())
+        return gated_block(self.block, h, parts) if compiled_form(h) else self._gated_block(h, parts)
+
+    def _gated_block(self, h: Tensor, parts: tuple[Tensor, ...]) -> Tensor:
+        """`gated_block` in plain torch."""
+        injected, diffused, retained, gamma = parts
+        out = injected.transpose(0, 1) * (1 - gamma.unsqueeze(-1))  # [2Q, H, d]
+        if len(retained):
+            state = retained.repeat(2, 1).unflatten(-1, (self.heads, -1))
+            if diffused.shape[1]:
+                state = state + diffused.transpose(0, 1)
+            out = out + state * gamma.unsqueeze(-1)
         updated: Tensor = self.block(h, out)
         return updated
-
-    def _injection(self, h: Tensor, window: Window) -> Tensor:
-        query, token = self.query(h).unflatten(-1, (self.heads, -1)), window.token  # [B, H, dim], [B, k, dim]
-        product = torch.bmm(query, token.transpose(1, 2))  # [B, H, k]
-        weight = self.decays.omega(cosine(product, query, window.square), window.x, window.mask)
-        # values are linear in tokens: project the sum once instead of every token
-        summed = torch.bmm(weight * product / math.sqrt(token.shape[-1]), token)  # [B, H, dim]
-        return torch.einsum("bhe,hed->bhd", summed, self.value)
-
-    def _retained(self, s: Tensor, diffused: Tensor | None) -> Tensor:
-        retained: Tensor = self.retain(s).unflatten(-1, (self.heads, -1))  # [B, H, d]
-        if diffused is None:
-            return retained
-        return retained + torch.einsum("bhp,hpd->bhd", diffused, self.diffuse)
-
-
-def linear_of_parts(linear: nn.Linear, *parts: Tensor) -> Tensor:
-    """`linear(torch.cat(parts, -1))` without the concatenation, which costs as much as the product."""
-    shape, start = parts[0].shape[:-1], 0
-    total: Tensor = linear.bias
-    for part in parts:
-        columns = linear.weight[:, start : start + part.shape[-1]]
-        product = part.flatten(0, -2), columns.t()
-        total = total.addmm_(*product) if start else torch.addmm(total, *product)  # in place: no copy of the sum
-        start += part.shape[-1]
-    return total.view(*shape, -1)

@@ -1,0 +1,205 @@
+"""The gate and the block of a layer, forward and backward, compiled where torch would make many small steps.
+
+    o  = (1 - gamma) injected + gamma (retained + diffused)
+    h' = h + LN(drop(o)),  then  h' + drop(W2 gelu(W1 LN(h')))
+
+`Block` in `retention` is the same in plain torch.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from dsrd.compiled import compiled, inlined, vectorised
+from dsrd.models.dsrd import vector_math
+from dsrd.models.dsrd.retention import Block
+from dsrd.models.dsrd.walk_state import Singles
+from dsrd.nn.dropout import dropout_
+
+Doubles = NDArray[np.float64]
+
+
+class Parts(NamedTuple):
+    """What a layer read. Parts without rows are left out. Rows of `retained` repeat for the second endpoints."""
+
+    injected: Singles  # [H, B, d]
+    diffused: Singles  # [H, B or 0, d]
+    retained: Singles  # [B / 2 or 0, H d]
+    gamma: Singles  # [H]
+
+
+class Normed(NamedTuple):
+    """Rows of mean 0 and variance 1, and the inverse of the deviation that each had."""
+
+    hat: Singles  # [B, dim]
+    inverse: Singles  # [B]
+    weight: Singles  # [dim]
+
+
+@inlined
+def state_part(parts: Parts, h: int, b: int, i: int) -> np.float32:
+    """What gamma multiplies."""
+    value, rows = np.float32(0), len(parts.retained)
+    if rows:
+        value += parts.retained[b - rows if b >= rows else b, h * parts.injected.shape[2] + i]
+    if parts.diffused.shape[1]:
+        value += parts.diffused[h, b, i]
+    return value
+
+
+@compiled
+def gate(parts: Parts, out: Singles) -> None:
+    """o of each window.  # [B, H d]"""
+    width = parts.injected.shape[2]
+    for b in range(len(out)):
+        for h in range(len(parts.gamma)):
+            gamma = parts.gamma[h]
+            for i in range(width):
+                injected = parts.injected[h, b, i]
+                out[b, h * width + i] = (np.float32(1) - gamma) * injected + gamma * state_part(parts, h, b, i)
+
+
+@compiled
+def gate_backward(parts: Parts, grad: Singles, to: Parts) -> Doubles:
+    """The gradients of the parts, which start at 0, and that of gamma.  # [B, H d] -> ..., [H]"""
+    width, rows, diffuses = parts.injected.shape[2], len(parts.retained), parts.diffused.shape[1] > 0
+    to_gamma = np.zeros(len(parts.gamma))
+    for b in range(len(grad)):
+        for h in range(len(parts.gamma)):
+            gamma, total = parts.gamma[h], np.float32(0)
+            for i in range(width):
+                each = grad[b, h * width + i]
+                total += each * (state_part(parts, h, b, i) - parts.injected[h, b, i])
+                to.injected[h, b, i] = (np.float32(1) - gamma) * each
+                if rows:
+                    to.retained[b - rows if b >= rows else b, h * width + i] += gamma * each
+                if diffuses:
+                    to.diffused[h, b, i] = gamma * each
+            to_gamma[h] += total
+    return to_gamma
+
+
+@vectorised
+def normalise(x: Singles, bias: Singles, eps: float, normed: Normed, added: Singles, out: Singles) -> None:
+    """out = layer norm of x, plus `added` unless it has no rows; `normed.hat` may be x itself.  # [B, dim]"""
+    dim, plus = x.shape[1], len(added) > 0
+    share = np.float32(1 / dim)
+    for b in range(len(x)):
+        mean, square = np.float32(0), np.float32(0)
+        for i in range(dim):
+            mean += x[b, i]
+        mean *= share
+        for i in range(dim):
+            square += (x[b, i] - mean) * (x[b, i] - mean)
+        inverse = np.divide(np.float32(1), np.sqrt(square * share + np.float32(eps)))
+        normed.inverse[b] = inverse
+        for i in range(dim):
+            hat = (x[b, i] - mean) * inverse
+            normed.hat[b, i] = hat
+            out[b, i] = hat * normed.weight[i] + bias[i]
+        if plus:
+            for i in range(dim):
+                out[b, i] += added[b, i]
+
+
+@vectorised
+def normalise_backward(grad: Singles, normed: Normed, to_x: Singles, sums: Doubles) -> None:
+    """Add the gradient of x to `to_x`, those of weight and bias to `sums`.  # [B, dim], [2, dim]"""
+    dim = grad.shape[1]
+    share, few = np.float32(1 / dim), np.zeros((2, dim), np.float32)
+    for b in range(len(grad)):
+        mean, along, inverse = np.float32(0), np.float32(0), normed.inverse[b]
+        for i in range(dim):
+            scaled = grad[b, i] * normed.weight[i]
+            mean += scaled
+            along += scaled * normed.hat[b, i]
+        mean *= share
+        along *= share
+        for i in range(dim):
+            to_x[b, i] += inverse * (grad[b, i] * normed.weight[i] - mean - normed.hat[b, i] * along)
+        for i in range(dim):
+            few[0, i] += grad[b, i] * normed.hat[b, i]
+            few[1, i] += grad[b, i]
+        if b % 256 == 255 or b == len(grad) - 1:  # short sums lose no digits
+            sums += few
+            few[:] = 0
+
+
+@compiled
+def gelu_(x: Singles, slope: Singles) -> None:
+    """gelu in place; its slope if there is room.  # [n, d], [n or 0, d]"""
+    keep = len(slope) > 0
+    for n in range(len(x)):
+        if keep:
+            for i in range(x.shape[1]):
+                x[n, i], slope[n, i] = vector_math.gelu_and_slope(x[n, i])
+        else:
+            for i in range(x.shape[1]):
+                x[n, i] = vector_math.gelu_and_slope(x[n, i])[0]
+
+
+class _GatedBlock(torch.autograd.Function):
+    """h after a layer, from h and the parts read; dropout computes its hashes again in the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, eps: float, drop: tuple[float, list[int]], h: Tensor, *tensors: Tensor) -> Tensor:
+        parts = Parts(*(part.detach().contiguous().numpy() for part in tensors[:4]))
+        weight_out, bias_out, weight_in, bias_in, w1, b1, w2, b2 = tensors[4:]
+        (p, seeds), (count, dim), h = drop, h.shape, h.detach().contiguous()
+        out, middle, y = torch.empty(3, count, dim)
+        gate(parts, out.numpy())
+        if seeds:
+            dropout_(out, seeds[0], p)
+        inverse = np.empty((2, count), np.float32)
+        hat_in = np.empty((count, dim), np.float32)
+        norm_out = Normed(out.numpy(), inverse[0], weight_out.detach().numpy())
+        norm_in = Normed(hat_in, inverse[1], weight_in.detach().numpy())
+        normalise(out.numpy(), bias_out.detach().numpy(), eps, norm_out, h.numpy(), middle.numpy())
+        normalise(middle.numpy(), bias_in.detach().numpy(), eps, norm_in, np.empty((0, dim), np.float32), y.numpy())
+        hidden = torch.addmm(b1, y, w1.t())
+        slope = torch.empty(count if any(ctx.needs_input_grad) else 0, len(w1))
+        gelu_(hidden.numpy(), slope.numpy())
+        fed = torch.addmm(b2, hidden, w2.t())
+        if seeds:
+            dropout_(fed, seeds[1], p)
+        if len(slope):
+            ctx.save_for_backward(y, hidden, slope, w1, w2)
+            ctx.read = parts, norm_out, norm_in, drop
+        return fed.add_(middle)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (y, hidden, slope, w1, w2), (parts, norm_out, norm_in, (p, seeds)) = ctx.saved_tensors, ctx.read
+        grad = grads[0].contiguous()
+        fed = dropout_(grad.clone(), seeds[1], p) if seeds else grad
+        to_hidden = (fed @ w2).mul_(slope)
+        to_y, to_middle = to_hidden @ w1, grad.clone()
+        sums = np.zeros((2, 2, len(w2)))
+        normalise_backward(to_y.numpy(), norm_in, to_middle.numpy(), sums[1])
+        to_out = torch.zeros_like(grad)
+        normalise_backward(to_middle.numpy(), norm_out, to_out.numpy(), sums[0])
+        if seeds:
+            dropout_(to_out, seeds[0], p)
+        to_parts = Parts(*(np.zeros_like(part) for part in parts))
+        to_gamma = gate_backward(parts, to_out.numpy(), to_parts)
+        to_norms = torch.from_numpy(sums.reshape(4, -1)).float()
+        to_read = [torch.from_numpy(part) for part in to_parts[:3]]
+        to_feed = (to_hidden.t() @ y, to_hidden.sum(0), fed.t() @ hidden, fed.sum(0))
+        return None, None, to_middle, *to_read, torch.from_numpy(to_gamma).float(), *to_norms, *to_feed
+
+
+def gated_block(block: Block, h: Tensor, parts: tuple[Tensor, ...]) -> Tensor:
+    """h after a layer: the parts read from windows and state, and gamma (see `Parts`).  # [B, dim] -> [B, dim]"""
+    first, last = block.feed[0], block.feed[2]
+    assert isinstance(first, nn.Linear) and isinstance(last, nn.Linear)
+    seeds = block.dropout.seeds(1) + block.dropout.seeds(1) if block.dropout.active else []
+    norms = (block.norm_out.weight, block.norm_out.bias, block.norm_in.weight, block.norm_in.bias)
+    feed = (first.weight, first.bias, last.weight, last.bias)
+    drop = (block.dropout.p, seeds)
+    updated: Tensor = _GatedBlock.apply(block.norm_out.eps, drop, h, *parts, *norms, *feed)  # type: ignore[no-untyped-call]
+    return updated

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from dsrd.models.dsrd.walk_state import Singles
 from dsrd.nn.dropout import dropout_
 
 Doubles = NDArray[np.float64]
+NOTHING = np.empty((0, 1), np.float32)
 
 
 class Parts(NamedTuple):
@@ -143,63 +144,83 @@ def gelu_(x: Singles, slope: Singles) -> None:
                 x[n, i] = vector_math.gelu_and_slope(x[n, i])[0]
 
 
-class _GatedBlock(torch.autograd.Function):
-    """h after a layer, from h and the parts read; dropout computes its hashes again in the backward pass."""
+class BlockWeights(NamedTuple):
+    """Of `Block`, and their gradients."""
 
-    @staticmethod
-    def forward(ctx: Any, eps: float, drop: tuple[float, list[int]], h: Tensor, *tensors: Tensor) -> Tensor:
-        parts = Parts(*(part.detach().contiguous().numpy() for part in tensors[:4]))
-        weight_out, bias_out, weight_in, bias_in, w1, b1, w2, b2 = tensors[4:]
-        (p, seeds), (count, dim), h = drop, h.shape, h.detach().contiguous()
-        out, middle, y = torch.empty(3, count, dim)
-        gate(parts, out.numpy())
-        if seeds:
-            dropout_(out, seeds[0], p)
-        inverse = np.empty((2, count), np.float32)
-        hat_in = np.empty((count, dim), np.float32)
-        norm_out = Normed(out.numpy(), inverse[0], weight_out.detach().numpy())
-        norm_in = Normed(hat_in, inverse[1], weight_in.detach().numpy())
-        normalise(out.numpy(), bias_out.detach().numpy(), eps, norm_out, h.numpy(), middle.numpy())
-        normalise(middle.numpy(), bias_in.detach().numpy(), eps, norm_in, np.empty((0, dim), np.float32), y.numpy())
-        hidden = torch.addmm(b1, y, w1.t())
-        slope = torch.empty(count if any(ctx.needs_input_grad) else 0, len(w1))
-        gelu_(hidden.numpy(), slope.numpy())
-        fed = torch.addmm(b2, hidden, w2.t())
-        if seeds:
-            dropout_(fed, seeds[1], p)
-        if len(slope):
-            ctx.save_for_backward(y, hidden, slope, w1, w2)
-            ctx.read = parts, norm_out, norm_in, drop
-        return fed.add_(middle)
+    out_weight: Tensor
+    out_bias: Tensor
+    in_weight: Tensor
+    in_bias: Tensor
+    first: Tensor
+    first_bias: Tensor
+    second: Tensor
+    second_bias: Tensor
 
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (y, hidden, slope, w1, w2), (parts, norm_out, norm_in, (p, seeds)) = ctx.saved_tensors, ctx.read
-        grad = grads[0].contiguous()
-        fed = dropout_(grad.clone(), seeds[1], p) if seeds else grad
-        to_hidden = (fed @ w2).mul_(slope)
-        to_y, to_middle = to_hidden @ w1, grad.clone()
-        sums = np.zeros((2, 2, len(w2)))
-        normalise_backward(to_y.numpy(), norm_in, to_middle.numpy(), sums[1])
-        to_out = torch.zeros_like(grad)
-        normalise_backward(to_middle.numpy(), norm_out, to_out.numpy(), sums[0])
-        if seeds:
-            dropout_(to_out, seeds[0], p)
-        to_parts = Parts(*(np.zeros_like(part) for part in parts))
-        to_gamma = gate_backward(parts, to_out.numpy(), to_parts)
-        to_norms = torch.from_numpy(sums.reshape(4, -1)).float()
-        to_read = [torch.from_numpy(part) for part in to_parts[:3]]
-        to_feed = (to_hidden.t() @ y, to_hidden.sum(0), fed.t() @ hidden, fed.sum(0))
-        return None, None, to_middle, *to_read, torch.from_numpy(to_gamma).float(), *to_norms, *to_feed
+    @classmethod
+    def of(cls, block: Block) -> BlockWeights:
+        first, second = block.feed[0], block.feed[2]
+        assert isinstance(first, nn.Linear) and isinstance(second, nn.Linear)
+        norms = (block.norm_out.weight, block.norm_out.bias, block.norm_in.weight, block.norm_in.bias)
+        return cls(*norms, first.weight, first.bias, second.weight, second.bias)
 
 
-def gated_block(block: Block, h: Tensor, parts: tuple[Tensor, ...]) -> Tensor:
-    """h after a layer: the parts read from windows and state, and gamma (see `Parts`).  # [B, dim] -> [B, dim]"""
-    first, last = block.feed[0], block.feed[2]
-    assert isinstance(first, nn.Linear) and isinstance(last, nn.Linear)
-    seeds = block.dropout.seeds(1) + block.dropout.seeds(1) if block.dropout.active else []
-    norms = (block.norm_out.weight, block.norm_out.bias, block.norm_in.weight, block.norm_in.bias)
-    feed = (first.weight, first.bias, last.weight, last.bias)
-    drop = (block.dropout.p, seeds)
-    updated: Tensor = _GatedBlock.apply(block.norm_out.eps, drop, h, *parts, *norms, *feed)  # type: ignore[no-untyped-call]
-    return updated
+class Dropped(NamedTuple):
+    """Dropout after the gate and after the feed-forward net; without seeds there is none."""
+
+    p: float
+    seeds: list[int]
+
+
+class BlockPass(NamedTuple):
+    """What the backward pass of a block reads."""
+
+    parts: Parts
+    norm_out: Normed
+    norm_in: Normed
+    y: Tensor  # [B, dim]
+    hidden: Tensor  # [B, 4 dim]
+    slope: Tensor  # [B, 4 dim]
+    dropped: Dropped
+    weights: BlockWeights
+
+
+def block_forward(
+    h: Tensor, parts: Parts, weights: BlockWeights, eps: float, dropped: Dropped, keep: bool
+) -> tuple[Tensor, BlockPass]:
+    """h after a layer, given what the layer read.  # [B, dim]"""
+    count, dim = h.shape
+    out, middle, y, hat = torch.empty(4, count, dim)
+    gate(parts, out.numpy())
+    if dropped.seeds:
+        dropout_(out, dropped.seeds[0], dropped.p)
+    inverse = np.empty((2, count), np.float32)
+    norm_out = Normed(out.numpy(), inverse[0], weights.out_weight.numpy())
+    norm_in = Normed(hat.numpy(), inverse[1], weights.in_weight.numpy())
+    normalise(out.numpy(), weights.out_bias.numpy(), eps, norm_out, h.numpy(), middle.numpy())
+    normalise(middle.numpy(), weights.in_bias.numpy(), eps, norm_in, NOTHING, y.numpy())
+    hidden = torch.addmm(weights.first_bias, y, weights.first.t())
+    slope = torch.empty(count if keep else 0, hidden.shape[1])
+    gelu_(hidden.numpy(), slope.numpy())
+    fed = torch.addmm(weights.second_bias, hidden, weights.second.t())
+    if dropped.seeds:
+        dropout_(fed, dropped.seeds[1], dropped.p)
+    return fed.add_(middle), BlockPass(parts, norm_out, norm_in, y, hidden, slope, dropped, weights)
+
+
+def block_backward(read: BlockPass, grad: Tensor) -> tuple[Tensor, Parts, BlockWeights]:
+    """Gradients of h, of what the layer read, and of the weights; dropout computes its hashes again."""
+    weights, (p, seeds) = read.weights, read.dropped
+    fed = dropout_(grad.clone(), seeds[1], p) if seeds else grad
+    to_hidden = torch.mm(fed, weights.second).mul_(read.slope)
+    to_y, to_middle = torch.mm(to_hidden, weights.first), grad.clone()
+    sums = np.zeros((2, 2, grad.shape[1]))
+    normalise_backward(to_y.numpy(), read.norm_in, to_middle.numpy(), sums[1])
+    to_out = torch.zeros_like(grad)
+    normalise_backward(to_middle.numpy(), read.norm_out, to_out.numpy(), sums[0])
+    if seeds:
+        dropout_(to_out, seeds[0], p)
+    to_parts = Parts(*(np.zeros_like(part) for part in read.parts))
+    to_parts.gamma[:] = gate_backward(read.parts, to_out.numpy(), to_parts)
+    norms = torch.from_numpy(sums.reshape(4, -1)).float()
+    first, second = torch.mm(to_hidden.t(), read.y), torch.mm(fed.t(), read.hidden)
+    return to_middle, to_parts, BlockWeights(*norms, first, to_hidden.sum(0), second, fed.sum(0))

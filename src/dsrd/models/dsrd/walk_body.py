@@ -21,6 +21,7 @@ from dsrd.history.past import Past
 from dsrd.models.base import GraphSpec, with_null_partner
 from dsrd.models.dsrd import node_queries, walk_queries, walk_state
 from dsrd.models.dsrd.content import Content
+from dsrd.models.dsrd.encoder import Known, Modules, encode
 from dsrd.models.dsrd.learned_reads import LearnedReads
 from dsrd.models.dsrd.memory import Memory
 from dsrd.models.dsrd.node_queries import Latest
@@ -39,8 +40,7 @@ from dsrd.models.dsrd.walk_state import (
     empty_table,
     with_room,
 )
-from dsrd.models.dsrd.window_attention import Window
-from dsrd.models.dsrd.window_tokens import AgeFeatures, tokens
+from dsrd.models.dsrd.window_tokens import AgeFeatures
 from dsrd.models.dsrd.window_tokens import Events as WindowEvents
 from dsrd.models.dsrd.windows import WINDOW
 from dsrd.nn.time import TICKS, span
@@ -135,12 +135,10 @@ class Walks(Body):
         z = self.reads.pair(known.partner, kernels[0])  # [1 + U, pair]
         edge_x = signed_log(past.edge_x(reading.event))
         events = WindowEvents(self._shown(x), known.counts, edge_x, reading.which, reading.first)
-        token, newest = tokens(events, z, self.age, self.token)  # [T, dim], [2Q, age dim]
-        h = self._start(query, newest, reading.first.diff(), node, past)  # [2Q, dim]
-        if self.config.ablate != "no_block":
-            window = Window(token, z, reading.which, x, reading.first)
-            for layer, s_at in zip(self.layers, s, strict=True):
-                h = layer(h, window, s_at)
+        node_x = signed_log(past.node_x(torch.cat([query.src, query.dst])))
+        layers = [layer for layer in self.layers if isinstance(layer, WalkLayer)]
+        modules = Modules(self.age, self.token, self.start, [] if self.config.ablate == "no_block" else layers)
+        h = encode(Known(events, x, z, s, node.flatten(0, 1), node_x), modules)
         return h.view(2, len(query), -1), torch.cat(s, dim=-1), node
 
     def _nodes(
@@ -180,14 +178,6 @@ class Walks(Body):
     def _age_factor(self) -> float:
         """Factor on ages. Random in training, so that the model also works when a stream changes its pace."""
         return math.exp(self.config.stretch * torch.randn(()).item()) if self.training else 1.0
-
-    def _start(self, query: Query, newest: Tensor, size: Tensor, node: Tensor, past: Past) -> Tensor:
-        """h before the first layer, given the ages of newest events and the sizes of windows.  # [2Q, dim]"""
-        has_history = (size > 0).float().unsqueeze(-1)  # [2Q, 1]
-        length = torch.log1p(size.float()).unsqueeze(-1)
-        node_x = signed_log(past.node_x(torch.cat([query.src, query.dst])))
-        start: Tensor = self.start(torch.cat([newest, has_history, length, node.flatten(0, 1), node_x], dim=-1))
-        return start
 
     def read(self, query: Query, past: Past, state: State) -> Reading[Tensor]:
         """Look up every pair in state and windows, at its own time."""

@@ -7,11 +7,11 @@ import math
 import torch
 from torch import Tensor, nn
 
-from dsrd.models.dsrd.layer_block import gated_block
+from dsrd.models.dsrd.layer_block import Dropped
+from dsrd.models.dsrd.layer_pass import LayerSettings, LayerWeights
 from dsrd.models.dsrd.retention import Block, Decays
 from dsrd.models.dsrd.settings import DSRDConfig
-from dsrd.models.dsrd.window_attention import Window, attended
-from dsrd.models.dsrd.window_tokens import compiled_form
+from dsrd.models.dsrd.window_attention import Window, attended_plainly
 
 
 class WalkLayer(nn.Module):
@@ -22,7 +22,9 @@ class WalkLayer(nn.Module):
 
     def __init__(self, config: DSRDConfig, depth: int, pair_dim: int) -> None:
         super().__init__()
-        dim, self.heads, self.ablate = config.dim, config.heads, config.ablate
+        dim, self.heads = config.dim, config.heads
+        self.retains = config.ablate != "no_state"
+        self.diffuses = self.retains and config.ablate != "no_diffusion"
         self.query = nn.Linear(dim, self.heads * dim)
         self.value = nn.Parameter(torch.randn(self.heads, dim, dim // self.heads) / math.sqrt(dim))
         self.retain = nn.Linear(pair_dim, dim)
@@ -36,23 +38,25 @@ class WalkLayer(nn.Module):
         # [2Q, dim], ..., [Q, pair] -> [2Q, dim]
         """
         query = self.query(h).unflatten(-1, (self.heads, -1))  # [2Q, H, dim]
-        diffuses = self.ablate not in ("no_diffusion", "no_state")
+        summed, spread = attended_plainly(query, window, self.decays, self.diffuses)  # [H, 2Q, dim], [H, 2Q, pair]
+        gamma = self.decays.gate().unsqueeze(-1)  # [H, 1]
         # values are linear in tokens: project the sum once instead of every token
-        summed, spread = attended(query, window, self.decays, diffuses)  # [H, 2Q, dim], [H, 2Q, pair]
-        injected = torch.bmm(summed, self.value)  # [H, 2Q, d]
-        diffused = injected[:, :0] if spread is None else torch.bmm(spread, self.diffuse)
-        retained = h[:0] if self.ablate == "no_state" else self.retain(s)  # [Q, dim]
-        parts = (injected, diffused, retained, self.decays.gate())
-        return gated_block(self.block, h, parts) if compiled_form(h) else self._gated_block(h, parts)
-
-    def _gated_block(self, h: Tensor, parts: tuple[Tensor, ...]) -> Tensor:
-        """`gated_block` in plain torch."""
-        injected, diffused, retained, gamma = parts
-        out = injected.transpose(0, 1) * (1 - gamma.unsqueeze(-1))  # [2Q, H, d]
-        if len(retained):
-            state = retained.repeat(2, 1).unflatten(-1, (self.heads, -1))
-            if diffused.shape[1]:
-                state = state + diffused.transpose(0, 1)
-            out = out + state * gamma.unsqueeze(-1)
+        out = torch.bmm(summed, self.value).transpose(0, 1) * (1 - gamma)  # [2Q, H, d]
+        if self.retains:
+            state = self.retain(s).repeat(2, 1).unflatten(-1, (self.heads, -1))
+            if self.diffuses:
+                state = state + torch.bmm(spread, self.diffuse).transpose(0, 1)
+            out = out + state * gamma
         updated: Tensor = self.block(h, out)
         return updated
+
+    def settings(self) -> LayerSettings:
+        """What `layer_pass` needs besides weights, with new seeds of dropout."""
+        drop = self.block.dropout
+        seeds = [*drop.seeds(1), *drop.seeds(1)] if drop.active else []  # drawn one by one, as by two calls
+        return LayerSettings(self.retains, self.diffuses, self.block.norm_out.eps, Dropped(drop.p, seeds))
+
+    def weights(self) -> LayerWeights:
+        """The weights that `layer_pass` needs besides those of the block."""
+        own = (self.query.weight, self.query.bias, self.value, self.retain.weight, self.retain.bias, self.diffuse)
+        return LayerWeights(*own, *self.decays.rates(), self.decays.gate())

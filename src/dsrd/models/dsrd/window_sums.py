@@ -13,6 +13,7 @@ from dsrd.models.dsrd.window_tokens import Rows
 
 TINY = np.float32(1e-12)  # in a cosine
 LEAST_AGE = np.float32(1e-6)  # whose power has a finite gradient
+WINDOWS = 64  # whose numbers stay in the processor's cache between steps
 
 
 class Inputs(NamedTuple):
@@ -57,7 +58,7 @@ class Outputs(NamedTuple):
 def write_products(inputs: Inputs, b: int, kept: Kept) -> None:
     """q k of each head and event of a window, and what its cosine divides by."""
     query, token = inputs.query, inputs.token
-    for t in range(inputs.first[b], inputs.first[b + 1]):
+    for t in range(max(inputs.first[b], 0), inputs.first[b + 1]):
         square = np.float32(0)
         for i in range(token.shape[1]):
             square += token[t, i] * token[t, i]
@@ -69,7 +70,7 @@ def write_products(inputs: Inputs, b: int, kept: Kept) -> None:
             kept.product[h, t] = product
     for h in range(query.shape[1]):
         length = squared_length(query, b, h)
-        for t in range(inputs.first[b], inputs.first[b + 1]):
+        for t in range(max(inputs.first[b], 0), inputs.first[b + 1]):
             kept.size[h, t] = length * kept.square[t] + TINY
 
 
@@ -88,16 +89,17 @@ def grown_age(x: np.float32, log_age: np.float32, power: np.float32) -> np.float
 
 
 @inlined
-def write_weights(x: Singles, h: int, rates: Rates, kept: Kept) -> None:
-    """omega and psi of a head, of the events of all windows together: vectors are then always full."""
+def write_weights(x: Singles, events: tuple[int, int], h: int, rates: Rates, kept: Kept) -> None:
+    """omega and psi of a head, of the events of many windows together: vectors are then full."""
+    start, stop = max(events[0], 0), events[1]  # known not to be negative, indices need no check
     fall, power, spread = rates.fall[h], rates.power[h], rates.spread[h]
-    for t in range(len(x)):
+    for t in range(start, stop):
         angle = np.divide(kept.product[h, t], np.sqrt(kept.size[h, t]))
         kept.gate[h, t] = vector_math.sigmoid(angle)
-    for t in range(len(x)):
+    for t in range(start, stop):
         faded = vector_math.exp(-fall * grown_age(x[t], kept.log_age[t], power))
         kept.omega[h, t] = kept.gate[h, t] * faded
-    for t in range(len(x)):
+    for t in range(start, stop):
         kept.psi[h, t] = vector_math.exp(-spread * x[t])
 
 
@@ -106,7 +108,7 @@ def write_totals(inputs: Inputs, b: int, kept: Kept) -> None:
     """max(sum, 1) of the weights of a window, by which they are divided."""
     for h in range(inputs.query.shape[1]):
         omega, psi = np.float32(0), np.float32(0)
-        for t in range(inputs.first[b], inputs.first[b + 1]):
+        for t in range(max(inputs.first[b], 0), inputs.first[b + 1]):
             omega += kept.omega[h, t]
             psi += kept.psi[h, t]
         kept.total_omega[h, b], kept.total_psi[h, b] = max(omega, np.float32(1)), max(psi, np.float32(1))
@@ -115,7 +117,7 @@ def write_totals(inputs: Inputs, b: int, kept: Kept) -> None:
 @inlined_sums
 def write_shares(inputs: Inputs, b: int, kept: Kept, shares: Singles) -> int:
     """psi of each distinct partner of a window, divided; returns their number.  # [H, k]"""
-    start, stop, partners = inputs.first[b], inputs.first[b + 1], 0
+    start, stop, partners = max(inputs.first[b], 0), inputs.first[b + 1], 0
     for t in range(start, stop):
         partners = max(partners, inputs.partner[t] - inputs.partner[start] + 1)
     for h in range(inputs.query.shape[1]):
@@ -140,7 +142,7 @@ def add_tokens(inputs: Inputs, b: int, kept: Kept, out: Outputs) -> None:
     """The weighted sum of a window's tokens."""
     heads, dim = inputs.query.shape[1], inputs.token.shape[1]
     scale = np.float32(1 / np.sqrt(dim))
-    for t in range(inputs.first[b], inputs.first[b + 1]):
+    for t in range(max(inputs.first[b], 0), inputs.first[b + 1]):
         for h in range(heads):
             weight = kept.omega[h, t] * kept.product[h, t] * np.divide(scale, kept.total_omega[h, b])
             for i in range(dim):
@@ -160,15 +162,18 @@ def add_partners(inputs: Inputs, b: int, kept: Kept, shares: Singles, out: Outpu
 @compiled
 def attend(inputs: Inputs, rates: Rates, kept: Kept, out: Outputs) -> None:
     """Outputs start at 0."""
-    shares = room_for_shares(inputs)
-    for t in range(len(inputs.x)):
-        kept.log_age[t] = vector_math.log(inputs.x[t] + LEAST_AGE)
-    for b in range(len(inputs.query)):
-        write_products(inputs, b, kept)
-    for h in range(inputs.query.shape[1]):
-        write_weights(inputs.x, h, rates, kept)
-    for b in range(len(inputs.query)):
-        write_totals(inputs, b, kept)
-        add_tokens(inputs, b, kept, out)
-        if out.diffused.shape[2]:
-            add_partners(inputs, b, kept, shares, out)
+    shares, count = room_for_shares(inputs), len(inputs.query)
+    for begin in range(0, count, WINDOWS):
+        end = min(begin + WINDOWS, count)
+        events = (inputs.first[begin], inputs.first[end])
+        for t in range(max(events[0], 0), events[1]):
+            kept.log_age[t] = vector_math.log(inputs.x[t] + LEAST_AGE)
+        for b in range(begin, end):
+            write_products(inputs, b, kept)
+        for h in range(inputs.query.shape[1]):
+            write_weights(inputs.x, events, h, rates, kept)
+        for b in range(begin, end):
+            write_totals(inputs, b, kept)
+            add_tokens(inputs, b, kept, out)
+            if out.diffused.shape[2]:
+                add_partners(inputs, b, kept, shares, out)

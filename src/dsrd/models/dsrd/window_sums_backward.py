@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dsrd.compiled import compiled, inlined_sums
+from dsrd.compiled import compiled, inlined, inlined_sums
 from dsrd.models.dsrd.walk_state import Singles
 from dsrd.models.dsrd.window_sums import (
     Inputs,
@@ -15,16 +15,15 @@ from dsrd.models.dsrd.window_sums import (
     Outputs,
     Rates,
     grown_age,
+    WINDOWS,
     room_for_shares,
     squared_length,
     write_shares,
 )
 
-SHORT_SUM = 4096  # events whose gradients are summed in float32
-
 
 class Backward(NamedTuple):
-    """Gradients of the inputs, all of which start at 0."""
+    """Gradients of the inputs; layers add to those of tokens and of z."""
 
     query: Singles  # [B, H, dim]
     token: Singles  # [T, dim]
@@ -33,32 +32,42 @@ class Backward(NamedTuple):
 
 
 class Room(NamedTuple):
-    """Gradients per head and event."""
+    """Gradients per head and event, of the events of some windows."""
 
-    product: Singles  # [H, T]
-    log_omega: Singles  # [H, T]
-    log_psi: Singles  # [H, T]
-    size: Singles  # [H, T]
+    product: Singles  # [H, n]
+    log_omega: Singles  # [H, n]
+    log_psi: Singles  # [H, n]
+    size: Singles  # [H, n]
+
+
+class Part(NamedTuple):
+    """The events of some windows, for one head."""
+
+    start: int
+    stop: int
+    head: int
 
 
 @inlined_sums
-def omega_backward(inputs: Inputs, b: int, kept: Kept, grads: Outputs, room: Room) -> None:
+def omega_backward(inputs: Inputs, b: int, shift: int, kept: Kept, grads: Outputs, room: Room) -> None:
     """From the sum of a window's tokens to their products and to omega."""
     heads, dim, zero = inputs.query.shape[1], inputs.token.shape[1], np.float32(0)
-    start, stop, scale = inputs.first[b], inputs.first[b + 1], np.float32(1 / np.sqrt(dim))
+    start, stop, scale = max(inputs.first[b], 0), inputs.first[b + 1], np.float32(1 / np.sqrt(dim))
+    place = max(start - shift, 0)
     for t in range(start, stop):
         for h in range(heads):
             dot = zero
             for i in range(dim):
                 dot += grads.injected[h, b, i] * inputs.token[t, i]
-            room.product[h, t] = dot * np.divide(scale, kept.total_omega[h, b]) * kept.omega[h, t]
+            room.product[h, t - shift] = dot * np.divide(scale, kept.total_omega[h, b]) * kept.omega[h, t]
     for h in range(heads):
         total, divisor = zero, kept.total_omega[h, b]
-        for t in range(start, stop):
-            total += room.product[h, t] * kept.product[h, t]
+        for n in range(stop - start):
+            total += room.product[h, place + n] * kept.product[h, start + n]
         shared = np.divide(total, divisor) if divisor > 1 else zero
-        for t in range(start, stop):
-            room.log_omega[h, t] = room.product[h, t] * kept.product[h, t] - shared * kept.omega[h, t]
+        for n in range(stop - start):
+            own = room.product[h, place + n] * kept.product[h, start + n]
+            room.log_omega[h, place + n] = own - shared * kept.omega[h, start + n]
 
 
 @inlined_sums
@@ -79,65 +88,87 @@ def psi_backward(inputs: Inputs, b: int, kept: Kept, shares: Singles, grads: Out
             shares[h, u] = np.divide(shares[h, u] - (total if kept.total_psi[h, b] > 1 else np.float32(0)), kept.total_psi[h, b])
 
 @inlined_sums
-def rates_backward(x: Singles, h: int, rates: Rates, kept: Kept, room: Room, to: Backward) -> None:
-    """From omega and psi of a head, of the events of all windows together, to the rates, products and sizes."""
-    one, half, fall, power = np.float32(1), np.float32(-0.5), rates.fall[h], rates.power[h]
-    for start in range(0, len(x), SHORT_SUM):
-        to_fall, to_power, to_spread = np.float32(0), np.float32(0), np.float32(0)
-        stop = min(start + SHORT_SUM, len(x))
-        for t in range(start, stop):
-            grown = grown_age(x[t], kept.log_age[t], power) * room.log_omega[h, t]
-            to_fall -= grown
-            to_power -= grown * kept.log_age[t]
-        for t in range(start, stop):
-            to_spread -= room.log_psi[h, t] * x[t]
-        for t in range(start, stop):
-            to_angle = room.log_omega[h, t] * (one - kept.gate[h, t])
-            inverse = np.divide(one, np.sqrt(kept.size[h, t]))
-            room.size[h, t] = half * to_angle * kept.product[h, t] * inverse * inverse * inverse
-            room.product[h, t] += to_angle * inverse
-        to.rates[0, h] += to_fall
-        to.rates[1, h] += to_power * fall
-        to.rates[2, h] += to_spread
+def rates_backward(inputs: Inputs, at: Part, rates: Rates, kept: Kept, room: Room, to: Backward) -> None:
+    """From omega and psi of a head, of the events of many windows, to the rates, products and sizes."""
+    one, half, h, x, start = np.float32(1), np.float32(-0.5), at.head, inputs.x, max(at.start, 0)
+    fall, power = rates.fall[h], rates.power[h]
+    to_fall, to_power, to_spread = np.float32(0), np.float32(0), np.float32(0)
+    for n in range(at.stop - start):
+        t = start + n
+        grown = grown_age(x[t], kept.log_age[t], power) * room.log_omega[h, n]
+        to_fall -= grown
+        to_power -= grown * kept.log_age[t]
+    for n in range(at.stop - start):
+        t = start + n
+        to_spread -= room.log_psi[h, n] * x[t]
+    for n in range(at.stop - start):
+        t = start + n
+        to_angle = room.log_omega[h, n] * (one - kept.gate[h, t])
+        inverse = np.divide(one, np.sqrt(kept.size[h, t]))
+        room.size[h, n] = half * to_angle * kept.product[h, t] * inverse * inverse * inverse
+        room.product[h, n] += to_angle * inverse
+    to.rates[0, h] += to_fall
+    to.rates[1, h] += to_power * fall
+    to.rates[2, h] += to_spread
 
 
 @inlined_sums
-def tokens_backward(inputs: Inputs, b: int, kept: Kept, grads: Outputs, room: Room, to: Backward) -> None:
-    """From the sum of a window's tokens, and from products and sizes, to tokens and query."""
-    heads, dim, two = inputs.query.shape[1], inputs.token.shape[1], np.float32(2)
-    start, stop, scale = inputs.first[b], inputs.first[b + 1], np.float32(1 / np.sqrt(dim))
-    for h in range(heads):
-        length, to_length = squared_length(inputs.query, b, h), np.float32(0)
-        part = np.divide(scale, kept.total_omega[h, b])
-        for t in range(start, stop):
-            to_length += room.size[h, t] * kept.square[t]
+def query_backward(inputs: Inputs, at: tuple[int, int], kept: Kept, room: Room, to: Backward) -> None:
+    """From products and sizes of a window to its queries; the window's events start at `shift` in all."""
+    b, shift = at
+    dim, two = inputs.token.shape[1], np.float32(2)
+    for h in range(inputs.query.shape[1]):
+        to_length = np.float32(0)
+        for t in range(inputs.first[b], inputs.first[b + 1]):
+            to_length += room.size[h, t - shift] * kept.square[t]
         for i in range(dim):
-            to.query[b, h, i] += two * to_length * inputs.query[b, h, i]
-        for t in range(start, stop):
-            weight, product = kept.omega[h, t] * kept.product[h, t] * part, room.product[h, t]
-            square = two * room.size[h, t] * length
+            to.query[b, h, i] = two * to_length * inputs.query[b, h, i]
+        for t in range(inputs.first[b], inputs.first[b + 1]):
             for i in range(dim):
-                to.query[b, h, i] += product * inputs.token[t, i]
+                to.query[b, h, i] += room.product[h, t - shift] * inputs.token[t, i]
+
+
+@inlined_sums
+def tokens_backward(inputs: Inputs, at: tuple[int, int], kept: Kept, grads: Outputs, room: Room, to: Backward) -> None:
+    """From the sum of a window's tokens, and from products and sizes, to tokens."""
+    b, shift = at
+    dim, two, scale = inputs.token.shape[1], np.float32(2), np.float32(1 / np.sqrt(inputs.token.shape[1]))
+    for h in range(inputs.query.shape[1]):
+        length = two * squared_length(inputs.query, b, h)
+        part = np.divide(scale, kept.total_omega[h, b])
+        for t in range(inputs.first[b], inputs.first[b + 1]):
+            weight, product = kept.omega[h, t] * kept.product[h, t] * part, room.product[h, t - shift]
+            square = room.size[h, t - shift] * length
             for i in range(dim):
                 own = product * inputs.query[b, h, i] + square * inputs.token[t, i]
                 to.token[t, i] += weight * grads.injected[h, b, i] + own
 
 
+@inlined
+def log_psi_backward(inputs: Inputs, b: int, shift: int, kept: Kept, shares: Singles, room: Room) -> None:
+    """From the shares of partners to the logarithms of psi."""
+    base = inputs.partner[inputs.first[b]] if inputs.first[b] < inputs.first[b + 1] else 0
+    for h in range(inputs.query.shape[1]):
+        for t in range(inputs.first[b], inputs.first[b + 1]):
+            room.log_psi[h, t - shift] = shares[h, inputs.partner[t] - base] * kept.psi[h, t]
+
+
 @compiled
 def attend_backward(inputs: Inputs, rates: Rates, kept: Kept, grads: Outputs, to: Backward) -> None:
-    heads, count, shares = inputs.query.shape[1], len(inputs.x), room_for_shares(inputs)
-    rows = np.empty((4, heads, count), np.float32)
+    """Adds to the gradients of tokens, of z and of the rates; writes that of the query."""
+    heads, count, shares = inputs.query.shape[1], len(inputs.query), room_for_shares(inputs)
+    rows = np.zeros((4, heads, WINDOWS * shares.shape[1]), np.float32)
     room = Room(rows[0], rows[1], rows[2], rows[3])
-    room.log_psi[:] = 0
-    for b in range(len(inputs.query)):
-        omega_backward(inputs, b, kept, grads, room)
-        if grads.diffused.shape[2]:
-            psi_backward(inputs, b, kept, shares, grads, to)
-            for h in range(heads):
-                for t in range(inputs.first[b], inputs.first[b + 1]):
-                    share = shares[h, inputs.partner[t] - inputs.partner[inputs.first[b]]]
-                    room.log_psi[h, t] = share * kept.psi[h, t]
-    for h in range(heads):
-        rates_backward(inputs.x, h, rates, kept, room, to)
-    for b in range(len(inputs.query)):
-        tokens_backward(inputs, b, kept, grads, room, to)
+    for begin in range(0, count, WINDOWS):
+        end = min(begin + WINDOWS, count)
+        start, stop = inputs.first[begin], inputs.first[end]
+        for b in range(begin, end):
+            omega_backward(inputs, b, start, kept, grads, room)
+            if grads.diffused.shape[2]:
+                psi_backward(inputs, b, kept, shares, grads, to)
+                log_psi_backward(inputs, b, start, kept, shares, room)
+        for h in range(heads):
+            rates_backward(inputs, Part(start, stop, h), rates, kept, room, to)
+        for b in range(begin, end):
+            query_backward(inputs, (b, start), kept, room, to)
+            tokens_backward(inputs, (b, start), kept, grads, room, to)

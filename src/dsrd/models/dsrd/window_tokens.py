@@ -9,7 +9,7 @@ with them: its part of the product is taken once per partner. `tokens_plainly` i
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from dsrd.models.dsrd import vector_math
 from dsrd.models.dsrd.walk_state import Singles
 
 Rows = NDArray[np.int64]
+Doubles = NDArray[np.float64]
 SHORT_SUM = 256  # rows that are summed in float32
 
 
@@ -95,14 +96,20 @@ def activate(sums: Singles, shared: Singles, partner: Rows, slope: Singles) -> N
 
 
 @compiled
-def activate_backward(grad: Singles, slope: Singles, partner: Rows, to_sums: Singles, to_shared: Singles) -> None:
-    """The gradients of the sums, and of their partners' parts, which start at 0.  # [T, d] -> [T, d], [U, d]"""
+def activate_backward(grad: Singles, slope: Singles, partner: Rows, to_shared: Singles, to_bias: Doubles) -> None:
+    """The gradients of the sums, in place, and of their partners' parts, which start at 0.  # [T, d], ..., [U, d]"""
+    few = np.zeros(grad.shape[1], np.float32)
     for t in range(len(grad)):
         row = partner[t]
         for j in range(grad.shape[1]):
-            to_sums[t, j] = grad[t, j] * slope[t, j]
+            grad[t, j] *= slope[t, j]
         for j in range(grad.shape[1]):
-            to_shared[row, j] += to_sums[t, j]
+            to_shared[row, j] += grad[t, j]
+        for j in range(grad.shape[1]):
+            few[j] += grad[t, j]
+        if t % SHORT_SUM == SHORT_SUM - 1 or t == len(grad) - 1:  # short sums lose no digits
+            to_bias += few
+            few[:] = 0
 
 
 class Cosines(NamedTuple):
@@ -116,7 +123,7 @@ class Cosines(NamedTuple):
 
 
 @compiled
-def cosines_backward(rows: Cosines) -> NDArray[np.float64]:
+def cosines_backward(rows: Cosines) -> Doubles:
     """The gradients of rate and phase.  # [2, cosines]"""
     columns = rows.grad.shape[1]
     sums, few = np.zeros((2, columns)), np.zeros((2, columns), np.float32)
@@ -133,49 +140,61 @@ def cosines_backward(rows: Cosines) -> NDArray[np.float64]:
     return sums
 
 
-class _Tokens(torch.autograd.Function):
-    """Gradients to the weights, to z and to rate and phase; ages, counts and edge features are data."""
+class TokenWeights(NamedTuple):
+    """Or their gradients."""
 
-    @staticmethod
-    def forward(
-        ctx: Any, events: Events, step: Tensor, z: Tensor, weight: Tensor, bias: Tensor, rate: Tensor, phase: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        keep, size, cosines = any(ctx.needs_input_grad), len(events.x), len(rate)
-        width, z_stop = cosines + len(step), cosines + len(step) + z.shape[1]
-        ages = Ages(rate.detach().numpy(), phase.detach().numpy(), step.numpy())
-        columns = torch.empty(size, weight.shape[1] - z.shape[1])
-        sine, slope = (torch.empty(size if keep else 0, n) for n in (cosines, len(weight)))
-        write_ages(events.x.numpy(), ages, columns.numpy(), sine.numpy())
-        write_counts(events.counts.numpy(), width, columns.numpy())
+    weight: Tensor  # [dim, age dim + pair + WINDOW + edge_dim]
+    bias: Tensor  # [dim]
+    rate: Tensor  # [cosines]
+    phase: Tensor  # [cosines]
+
+
+class TokenPass(NamedTuple):
+    """What the backward pass reads."""
+
+    events: Events
+    weights: TokenWeights
+    z: Tensor  # [U, pair]
+    columns: Tensor  # [T, all of a token but z]
+    sine: Tensor  # [T, cosines]
+    slope: Tensor  # [T, dim]
+
+
+def tokens_forward(
+    events: Events, step: Tensor, z: Tensor, weights: TokenWeights, keep: bool
+) -> tuple[Tensor, Tensor, TokenPass]:
+    """Tokens, and the age features of each window's newest event, zeros for none.  # [T, dim], [B, age dim]"""
+    size, cosines, weight = len(events.x), len(weights.rate), weights.weight
+    width = cosines + len(step)
+    ages = Ages(weights.rate.numpy(), weights.phase.numpy(), step.numpy())
+    columns = torch.empty(size, weight.shape[1] - z.shape[1])
+    sine, slope = (torch.empty(size if keep else 0, n) for n in (cosines, len(weight)))
+    write_ages(events.x.numpy(), ages, columns.numpy(), sine.numpy())
+    write_counts(events.counts.numpy(), width, columns.numpy())
+    if events.edge_x.shape[1]:
         columns[:, width + events.counts.shape[1] :] = events.edge_x
-        own_weight = torch.cat([weight[:, :width], weight[:, z_stop:]], dim=1)
-        token = torch.addmm(bias, columns, own_weight.t())
-        shared = z @ weight[:, width:z_stop].t()
-        activate(token.numpy(), shared.numpy(), events.partner.numpy(), slope.numpy())
-        newest = torch.empty(len(events.first) - 1, width)
-        first_rows(columns.numpy(), events.first.numpy(), newest.numpy())
-        if keep:
-            ctx.save_for_backward(z, weight, columns, sine, slope)
-            ctx.events, ctx.widths = events, (cosines, width, z_stop)
-        return token, newest
+    own_weight = torch.cat([weight[:, :width], weight[:, width + z.shape[1] :]], dim=1)
+    token = torch.addmm(weights.bias, columns, own_weight.t())
+    shared = torch.mm(z, weight[:, width : width + z.shape[1]].t())
+    activate(token.numpy(), shared.numpy(), events.partner.numpy(), slope.numpy())
+    newest = torch.empty(len(events.first) - 1, width)
+    first_rows(columns.numpy(), events.first.numpy(), newest.numpy())
+    return token, newest, TokenPass(events, weights, z, columns, sine, slope)
 
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (z, weight, columns, sine, slope), events = ctx.saved_tensors, ctx.events
-        cosines, width, z_stop = ctx.widths
-        to_sums, to_shared = torch.empty_like(slope), torch.zeros(len(z), len(weight))
-        partner, first = events.partner.numpy(), events.first.numpy()
-        activate_backward(
-            grads[0].contiguous().numpy(), slope.numpy(), partner, to_sums.numpy(), to_shared.numpy()
-        )
-        own_weight = to_sums.t() @ columns
-        to_weight = torch.cat([own_weight[:, :width], to_shared.t() @ z, own_weight[:, width:]], dim=1)
-        to_cosines = to_sums @ weight[:, :cosines]
-        newest = grads[1].contiguous()
-        rows = Cosines(events.x.numpy(), sine.numpy(), to_cosines.numpy(), newest.numpy(), first)
-        to_rate, to_phase = torch.from_numpy(cosines_backward(rows)).float()
-        to_z = to_shared @ weight[:, width:z_stop]
-        return None, None, to_z, to_weight, to_sums.sum(0), to_rate, to_phase
+
+def tokens_backward(read: TokenPass, to_token: Tensor, to_newest: Tensor) -> tuple[Tensor, TokenWeights]:
+    """Gradients of z and of the weights; ages, counts and edge features are data. `to_token` is overwritten."""
+    weight, cosines, width = read.weights.weight, read.sine.shape[1], to_newest.shape[1]
+    to_shared, to_bias = torch.zeros(len(read.z), len(weight)), np.zeros(len(weight))
+    partner, first = read.events.partner.numpy(), read.events.first.numpy()
+    activate_backward(to_token.numpy(), read.slope.numpy(), partner, to_shared.numpy(), to_bias)
+    own = torch.mm(to_token.t(), read.columns)
+    to_weight = torch.cat([own[:, :width], torch.mm(to_shared.t(), read.z), own[:, width:]], dim=1)
+    to_cosines = torch.mm(to_token, weight[:, :cosines])
+    rows = Cosines(read.events.x.numpy(), read.sine.numpy(), to_cosines.numpy(), to_newest.numpy(), first)
+    to_rate, to_phase = torch.from_numpy(cosines_backward(rows)).float()
+    to_z = torch.mm(to_shared, weight[:, width : width + read.z.shape[1]])
+    return to_z, TokenWeights(to_weight, torch.from_numpy(to_bias).float(), to_rate, to_phase)
 
 
 class AgeFeatures(nn.Module):
@@ -193,25 +212,10 @@ class AgeFeatures(nn.Module):
         return torch.cat([torch.cos(x * self.rate + self.phase), torch.tanh(x - self.step)], dim=-1)
 
 
-def tokens(events: Events, z: Tensor, age: AgeFeatures, weight: nn.Linear) -> tuple[Tensor, Tensor]:
-    """The tokens, and the age features of each window's newest event, zeros for none.  # [T, dim], [B, age dim]"""
-    if not compiled_form(z):
-        return tokens_plainly(events, z, age, weight)
-    pair: tuple[Tensor, Tensor] = _Tokens.apply(  # type: ignore[no-untyped-call]
-        events, age.step, z, weight.weight, weight.bias, age.rate, age.phase
-    )
-    return pair
-
-
 def tokens_plainly(events: Events, z: Tensor, age: AgeFeatures, weight: nn.Linear) -> tuple[Tensor, Tensor]:
-    """The same in plain torch."""
+    """Tokens and newest ages in plain torch.  # [T, dim], [B, age dim]"""
     ages = age(events.x)  # [T, age dim]
     columns = [ages, z[events.partner], torch.log1p(events.counts), events.edge_x]
     start, stop = events.first[:-1], events.first[1:]
     newest = torch.cat([ages, torch.zeros_like(ages[:1])])[start] * (stop > start).unsqueeze(-1)
     return gelu(linear(torch.cat(columns, dim=-1), weight.weight, weight.bias)), newest
-
-
-def compiled_form(like: Tensor) -> bool:
-    """Whether to compute in compiled loops: in main memory, in float32."""
-    return like.device.type == "cpu" and like.dtype == torch.float32

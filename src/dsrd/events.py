@@ -27,9 +27,12 @@ WHOLE_IDS = "node ids are whole numbers below 2^31; number the nodes without gap
 
 def as_tensor(array: NDArray[Any]) -> Tensor:
     """A tensor that shares the array's memory, also if that memory is a read-only map of a file."""
+    array = np.ascontiguousarray(array)
+    if array.flags.writeable:
+        return torch.from_numpy(array)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        return torch.from_numpy(np.ascontiguousarray(array))
+        return torch.from_numpy(array)
 
 
 class EventArrays(NamedTuple):

@@ -55,15 +55,15 @@ class LearnedReads(nn.Module):
         walks = [layer.weights(self.walk_scales, places) for layer in self._layers()]
         return list(zip(walks, counts, strict=True))
 
-    def pair(self, grid: Tensor, kernel: tuple[Tensor, Tensor]) -> Tensor:
-        """Reads of pairs by the kernels of one layer, other columns left out.  # [..., grid] -> [..., pair_dim]"""
-        return mixed_reads(grid, [Block(PRODUCTS, kernel[0]), Block(COUNTS, kernel[1])], rest=MEETINGS)
+    def pair(self, grid: Tensor, kernels: list[tuple[Tensor, Tensor]]) -> Tensor:
+        """Reads of pairs by the kernels of some layers, other columns left out.  # [..., grid] -> [..., L * pair_dim]"""
+        blocks = [Block(*each) for kernel in kernels for each in zip((PRODUCTS, COUNTS), kernel, strict=True)]
+        return mixed_reads(grid, blocks, rest=MEETINGS, layers=len(kernels))
 
     def nodes(self, grid: Tensor, kernels: list[tuple[Tensor, Tensor]]) -> Tensor:
-        """Reads of nodes with the kernels of all layers.  # [..., grid] -> [..., node_dim]"""
-        return torch.cat(
-            [mixed_reads(grid, [Block(2, walks), Block(ACT_KINDS, counts)]) for walks, counts in kernels], dim=-1
-        )
+        """Reads of nodes by the kernels of all layers.  # [..., grid] -> [..., node_dim]"""
+        blocks = [Block(*each) for kernel in kernels for each in zip((2, ACT_KINDS), kernel, strict=True)]
+        return mixed_reads(grid, blocks, layers=len(kernels))
 
     def remembered(self, reading: Reading[Tensor]) -> tuple[Tensor, Tensor]:
         """Counts of each pair by kind of memory, and their totals over all targets.  # [Q, kinds, rates] twice"""

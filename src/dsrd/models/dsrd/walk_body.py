@@ -130,16 +130,17 @@ class Walks(Body):
         """h of both endpoints, s, and the endpoints' activity.  # [2, Q, dim], [Q, pair], [2, Q, node]"""
         known, kernels = self.reads.ablated(reading), self.reads.kernels()
         x = self._ages(reading.age)  # [T]
-        s = [self.reads.pair(known.pair, kernel) for kernel in kernels]  # [Q, pair] per layer
+        s = self.reads.pair(known.pair, kernels)  # [Q, L * pair]
         node = self._nodes(known.node, kernels, query, past, state)
-        z = self.reads.pair(known.partner, kernels[0])  # [1 + U, pair]
+        z = self.reads.pair(known.partner, kernels[:1])  # [1 + U, pair]
         edge_x = signed_log(past.edge_x(reading.event))
         events = WindowEvents(self._shown(x), known.counts, edge_x, reading.which, reading.first)
         node_x = signed_log(past.node_x(torch.cat([query.src, query.dst])))
         layers = [layer for layer in self.layers if isinstance(layer, WalkLayer)]
         modules = Modules(self.age, self.token, self.start, [] if self.config.ablate == "no_block" else layers)
-        h = encode(Known(events, x, z, s, node.flatten(0, 1), node_x), modules)
-        return h.view(2, len(query), -1), torch.cat(s, dim=-1), node
+        s_of_layers = s.split(self.reads.pair_dim, dim=1)
+        h = encode(Known(events, x, z, s_of_layers, node.flatten(0, 1), node_x), modules)
+        return h.view(2, len(query), -1), s, node
 
     def _nodes(
         self, grid: Tensor, kernels: list[tuple[Tensor, Tensor]], query: Query, past: Past, state: State

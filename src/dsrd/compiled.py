@@ -28,6 +28,12 @@ def inlined(function: F) -> F:
     return cast(F, kept(numba.njit(nogil=True, **options)(function)))
 
 
+def inlined_sums(function: F) -> F:
+    """Like `inlined`, and sums may be reordered as in `vectorised`."""
+    options: dict[str, Any] = {"forceinline": True, "_nrt": False, "fastmath": {"reassoc", "contract"}}
+    return cast(F, kept(numba.njit(nogil=True, **options)(function)))
+
+
 def vectorised(function: F) -> F:
     """Like `compiled`, but sums may be reordered: several times faster, equal up to rounding, deterministic."""
     return cast(F, kept(numba.njit(nogil=True, fastmath={"reassoc", "contract"})(function)))

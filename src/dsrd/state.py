@@ -90,7 +90,8 @@ class State(nn.Module):
         self._rules.append(rule)
 
     def __getitem__(self, name: str) -> Tensor:
-        return self.get_buffer(name)
+        field = self._buffers.get(name)  # several times faster than `get_buffer`, which looks for dots in the name
+        return self.get_buffer(name) if field is None else field
 
     def __setitem__(self, name: str, value: Tensor) -> None:
         if name not in self._init:

@@ -161,9 +161,8 @@ class MovingAverage:
 
     def __init__(self, model: nn.Module, memory: float) -> None:
         self.model, self.memory, self.steps = model, memory, 0
-        self.weights = (
-            {name: weight.detach().clone() for name, weight in model.named_parameters()} if memory else {}
-        )
+        self.current = dict(model.named_parameters()) if memory else {}  # listing them takes as long as the update
+        self.weights = {name: weight.detach().clone() for name, weight in self.current.items()}
 
     @torch.no_grad()
     def update(self) -> None:
@@ -171,8 +170,7 @@ class MovingAverage:
         self.steps += 1
         memory = min(self.memory, 1 - 1 / (1 + WARM_UP * self.steps))
         if self.memory:
-            weights = [weight.detach() for weight in self.model.parameters()]
-            torch._foreach_lerp_(list(self.weights.values()), weights, 1 - memory)
+            torch._foreach_lerp_(list(self.weights.values()), list(self.current.values()), 1 - memory)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:

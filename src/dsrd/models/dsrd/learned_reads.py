@@ -27,7 +27,7 @@ from dsrd.models.dsrd.walk_queries import (
     pair_width,
 )
 from dsrd.models.dsrd.walk_state import ACT_KINDS, RECEIVED, SENT
-from dsrd.models.dsrd.windows import RANK, WINDOW
+from dsrd.models.dsrd.windows import RANK
 
 
 class LearnedReads(nn.Module):
@@ -55,38 +55,41 @@ class LearnedReads(nn.Module):
         walks = [layer.weights(self.walk_scales, places) for layer in self._layers()]
         return list(zip(walks, counts, strict=True))
 
-    def pair(self, grid: Tensor, kernel: tuple[Tensor, Tensor]) -> Tensor:
-        """Reads of pairs by the kernels of one layer, other columns left out.  # [..., grid] -> [..., pair_dim]"""
-        return mixed_reads(grid, [Block(PRODUCTS, kernel[0]), Block(COUNTS, kernel[1])], rest=MEETINGS)
+    def pair(self, grid: Tensor, kernels: list[tuple[Tensor, Tensor]]) -> Tensor:
+        """Reads of pairs by the kernels of some layers, other columns left out.  # [..., grid] -> [..., L * pair_dim]"""
+        blocks = [Block(*each) for kernel in kernels for each in zip((PRODUCTS, COUNTS), kernel, strict=True)]
+        return mixed_reads(grid, blocks, rest=MEETINGS, layers=len(kernels))
 
     def nodes(self, grid: Tensor, kernels: list[tuple[Tensor, Tensor]]) -> Tensor:
-        """Reads of nodes with the kernels of all layers.  # [..., grid] -> [..., node_dim]"""
-        return torch.cat(
-            [mixed_reads(grid, [Block(2, walks), Block(ACT_KINDS, counts)]) for walks, counts in kernels], dim=-1
-        )
+        """Reads of nodes by the kernels of all layers.  # [..., grid] -> [..., node_dim]"""
+        blocks = [Block(*each) for kernel in kernels for each in zip((2, ACT_KINDS), kernel, strict=True)]
+        return mixed_reads(grid, blocks, layers=len(kernels))
 
     def remembered(self, reading: Reading[Tensor]) -> tuple[Tensor, Tensor]:
         """Counts of each pair by kind of memory, and their totals over all targets.  # [Q, kinds, rates] twice"""
         start, shape = PRODUCTS * self.walks, (self.counts, COUNTS)
         counts = slice(start, start + COUNTS * self.counts)
         pair = reading.pair[:, counts].reshape(-1, *shape)  # [Q, rates, COUNTS]
-        latest = reading.tokens[0, :, 0, counts].reshape(-1, *shape)
+        first, stop = reading.first[: len(pair)], reading.first[1 : len(pair) + 1]
+        newest = torch.where(stop > first, torch.cat([reading.which, first[:1]])[first], 0)  # [Q] of each source
+        latest = reading.partner[newest, counts].reshape(-1, *shape)
         acts = reading.node[0, :, 2 * self.walks :].reshape(-1, self.counts, ACT_KINDS)
         count = torch.stack([pair[..., FORTH], pair[..., BACK], latest[..., FOLLOWS]], dim=1)
         return count, torch.stack([acts[..., SENT], acts[..., RECEIVED], latest[..., EVENTS]], dim=1)
 
     def ablated(self, reading: Reading[Tensor]) -> Reading[Tensor]:
         """The reading without what an ablation takes away."""
-        tokens, pair, node = reading.tokens, reading.pair, self.ablated_nodes(reading.node)
+        partner, pair, node = reading.partner, reading.pair, self.ablated_nodes(reading.node)
+        counts = reading.counts
         if self.ablate == "no_state":
-            tokens, pair = without(tokens, slice(0, -WINDOW)), torch.zeros_like(pair)
+            partner, pair = torch.zeros_like(partner), torch.zeros_like(pair)
         if self.ablate == "no_diffusion":  # nothing reaches a pair along walks of two steps
             products = PRODUCTS * self.walks
-            tokens, pair = without(tokens, slice(0, -WINDOW)), without(pair, slice(0, products))
+            partner, pair = torch.zeros_like(partner), without(pair, slice(0, products))
             pair = without(pair, slice(products + FOLLOWS, -MEETINGS, COUNTS))
         if self.ablate in ("no_temporal_decay", "no_age_features"):  # nor the order of events
-            tokens = without(tokens, slice(RANK, RANK + 1))
-        return reading._replace(tokens=tokens, pair=pair, node=node)
+            counts = without(counts, slice(RANK, RANK + 1))
+        return reading._replace(partner=partner, counts=counts, pair=pair, node=node)
 
     def ablated_nodes(self, node: Tensor) -> Tensor:
         """The same for reads of nodes: all of them, or the lengths of their walks of two steps.  # [..., grid]"""

@@ -63,7 +63,7 @@ class Memory(nn.Module):
         if self.ablate == "no_state":
             return torch.zeros(len(count), device=count.device)
         share = (count / (total + FADED)).clamp(max=1)
-        return torch.log(uniform + num_targets * (share * weight).sum((1, 2)))
+        return torch.log(uniform + share.flatten(1) @ (num_targets * weight.flatten()))
 
     def learned(self, scales: Tensor) -> dict[str, Any]:
         """Per kind its share in p0, its half-life and its weight per rate; scales are in events.  # [rates]"""

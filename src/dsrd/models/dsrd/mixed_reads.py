@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dsrd.compiled import compiled
+from dsrd.models.dsrd import vector_math
 from dsrd.models.dsrd.kernels import read_at
 
 Singles = NDArray[np.float32]
 Columns = NDArray[np.int64]
 SHORT_SUM = 256  # rows whose gradients are summed in float32
+AS_IT_IS = np.ones((1, 1), np.float32)
 
 
 class Block(NamedTuple):
@@ -39,15 +41,19 @@ class Mixture(NamedTuple):
     high_weight: Singles  # [out]
 
 
-def mixture_of(blocks: Sequence[Block], rest: int) -> Mixture:
-    """The mixture of these blocks, one after the other; `rest` more columns are taken as they are."""
-    columns = sum(block.channels * len(block.kernel) for block in blocks) + rest
-    weights, start, out = np.empty((2, columns), np.float32), 0, 0
+def mixture_of(blocks: Sequence[Block], rest: int, layers: int) -> Mixture:
+    """The mixture of these blocks, one after the other; `rest` more columns of each layer are taken as they are."""
+    columns = sum(block.channels * len(block.kernel) for block in blocks) + rest * layers
+    weights, out, per_layer = np.empty((2, columns), np.float32), 0, len(blocks) // layers
     mixture = Mixture(np.empty(columns, np.int64), np.empty(columns, np.int64), weights[0], weights[1])
-    for channels, kernel in blocks:
-        add_block(kernel.detach().cpu().numpy(), channels, start, out, mixture)
-        start, out = start + kernel.shape[1] * channels, out + len(kernel) * channels
-    add_block(np.ones((1, 1), np.float32), rest, start, out, mixture)
+    for layer in range(layers):
+        start = 0
+        for channels, kernel in blocks[layer * per_layer : (layer + 1) * per_layer]:
+            add_block(kernel.detach().cpu().numpy(), channels, start, out, mixture)
+            start, out = start + kernel.shape[1] * channels, out + len(kernel) * channels
+        if rest:
+            add_block(AS_IT_IS, rest, start, out, mixture)
+            out += rest
     return mixture
 
 
@@ -71,12 +77,14 @@ def add_block(kernel: Singles, channels: int, start: int, out: int, mixture: Mix
 
 @compiled
 def mix(values: Singles, mixture: Mixture, out: Singles) -> None:
-    """max(0, values) @ mixture.  # [n, at least all columns of the input] -> [n, out]"""
+    """log(1 + max(0, values) @ mixture).  # [n, at least all columns of the input] -> [n, out]"""
     zero = np.float32(0)
     for n in range(len(values)):
         for j in range(out.shape[1]):
             low, high = max(values[n, mixture.low[j]], zero), max(values[n, mixture.high[j]], zero)
             out[n, j] = mixture.low_weight[j] * low + mixture.high_weight[j] * high
+        for j in range(out.shape[1]):
+            out[n, j] = vector_math.log1p(out[n, j])
 
 
 @compiled
@@ -100,42 +108,51 @@ class _MixedReads(torch.autograd.Function):
     """No gradient to the values: what the state says is data."""
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor, rest: int, channels: Sequence[int], *kernels: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, values: Tensor, rest: int, layers: int, channels: Sequence[int], *kernels: Tensor
+    ) -> Tensor:
         rows = values.reshape(-1, values.shape[-1]).numpy()
-        mixture = mixture_of([Block(*each) for each in zip(channels, kernels, strict=True)], rest)
+        blocks = [Block(*each) for each in zip(channels, kernels, strict=True)]
+        mixture = mixture_of(blocks, rest, layers)
         out = torch.empty(*values.shape[:-1], len(mixture.low))
         mix(rows, mixture, out.view(-1, len(mixture.low)).numpy())
-        out.log1p_()
         ctx.rows, ctx.mixture, ctx.channels, ctx.shapes = rows, mixture, channels, [each.shape for each in kernels]
+        ctx.rest, ctx.layers = rest, layers
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         columns = (ctx.mixture.low, ctx.mixture.high)
         sums = weight_gradients(ctx.rows, ctx.mixture, grads[0].reshape(-1, len(columns[0])).numpy())
-        gradients, first_in, first_out = list[Tensor](), 0, 0
-        for channels, (heads, rates) in zip(ctx.channels, ctx.shapes, strict=True):
+        gradients, first_in, first_out, per_layer = list[Tensor](), 0, 0, len(ctx.channels) // ctx.layers
+        for number, (channels, (heads, rates)) in enumerate(zip(ctx.channels, ctx.shapes, strict=True)):
+            if number and number % per_layer == 0:
+                first_in, first_out = 0, first_out + ctx.rest
             gradient, block = np.zeros((heads, rates)), slice(first_out, first_out + heads * channels)
             for read, summed in zip(columns, sums, strict=True):
                 rate = (read[block][::channels] - first_in) // channels  # [H]
                 gradient[np.arange(heads), rate] = summed[block].reshape(heads, channels).sum(1)
             gradients.append(torch.from_numpy(gradient).float())
             first_in, first_out = first_in + rates * channels, block.stop
-        return (None, None, None, *gradients)
+        return (None, None, None, None, *gradients)
 
 
-def mixed_reads(values: Tensor, blocks: Sequence[Block], rest: int = 0) -> Tensor:
+def mixed_reads(values: Tensor, blocks: Sequence[Block], rest: int = 0, layers: int = 1) -> Tensor:
     """log(1 + reads) of the blocks' columns, then of `rest` more that are not mixed.  # [..., in] -> [..., out]
 
-    Columns of `values` after these are ignored.
+    Columns of `values` after these are ignored. Several layers read the same columns, each by its share of the
+    blocks, and their outputs stand side by side.
     """
     channels, kernels = [each.channels for each in blocks], [each.kernel for each in blocks]
     if values.device.type == "cpu":
-        out: Tensor = _MixedReads.apply(values, rest, channels, *kernels)  # type: ignore[no-untyped-call]
+        out: Tensor = _MixedReads.apply(values, rest, layers, channels, *kernels)  # type: ignore[no-untyped-call]
         return out
-    parts, start = list[Tensor](), 0
-    for block in blocks:
-        stop = start + block.channels * block.kernel.shape[1]
-        parts.append(read_at(values[..., start:stop].clamp(min=0), block.kernel))
-        start = stop
-    return torch.log1p(torch.cat([*parts, values[..., start : start + rest].clamp(min=0)], dim=-1))
+    parts, per_layer = list[Tensor](), len(blocks) // layers
+    for layer in range(layers):
+        start = 0
+        for block in blocks[layer * per_layer : (layer + 1) * per_layer]:
+            stop = start + block.channels * block.kernel.shape[1]
+            parts.append(read_at(values[..., start:stop].clamp(min=0), block.kernel))
+            start = stop
+        parts.append(values[..., start : start + rest].clamp(min=0))
+    return torch.log1p(torch.cat(parts, dim=-1))

@@ -104,6 +104,14 @@ class Decays(nn.Module):
         delta = self()["delta"].unsqueeze(-1)  # [H, 1]
         return normalised(torch.exp(-self.depth * delta * x.unsqueeze(1)) * mask.unsqueeze(1))
 
+    def rates(self) -> tuple[Tensor, Tensor, Tensor]:
+        """lambda, alpha and the depth times delta, without a gradient where nothing fades by them.  # [H] each"""
+        learned = self()
+        fall, power, spread = learned["lambda"], learned["alpha"], self.depth * learned["delta"]
+        if self.ablate == "no_temporal_decay":
+            fall, power = fall.detach(), power.detach()
+        return fall, power, spread.detach() if self.ablate in ("no_diffusion", "no_state") else spread
+
     def used(self) -> dict[str, list[float]]:
         """The constants that the ablation, if any, leaves in use."""
         return {name: six_digits(value) for name, value in self().items() if name not in UNUSED[self.ablate]}

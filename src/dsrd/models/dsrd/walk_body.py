@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.functional import gelu
 
 from dsrd.events import Events, Query, as_tensor
 from dsrd.history import pair_table
@@ -22,13 +21,14 @@ from dsrd.history.past import Past
 from dsrd.models.base import GraphSpec, with_null_partner
 from dsrd.models.dsrd import node_queries, walk_queries, walk_state
 from dsrd.models.dsrd.content import Content
+from dsrd.models.dsrd.encoder import Known, Modules, encode
 from dsrd.models.dsrd.learned_reads import LearnedReads
 from dsrd.models.dsrd.memory import Memory
 from dsrd.models.dsrd.node_queries import Latest
 from dsrd.models.dsrd.overlay import Queries, queries_of, unobserved
-from dsrd.models.dsrd.retention import Body, Decays, signed_log
+from dsrd.models.dsrd.retention import Body, signed_log
 from dsrd.models.dsrd.settings import DSRDConfig
-from dsrd.models.dsrd.walk_layer import AgeFeatures, WalkLayer, Window, linear_of_parts
+from dsrd.models.dsrd.walk_layer import WalkLayer
 from dsrd.models.dsrd.walk_queries import Pending, Reading, View
 from dsrd.models.dsrd.walk_state import (
     ACT_KINDS,
@@ -40,6 +40,8 @@ from dsrd.models.dsrd.walk_state import (
     empty_table,
     with_room,
 )
+from dsrd.models.dsrd.window_tokens import AgeFeatures
+from dsrd.models.dsrd.window_tokens import Events as WindowEvents
 from dsrd.models.dsrd.windows import WINDOW
 from dsrd.nn.time import TICKS, span
 from dsrd.state import State
@@ -127,26 +129,18 @@ class Walks(Body):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """h of both endpoints, s, and the endpoints' activity.  # [2, Q, dim], [Q, pair], [2, Q, node]"""
         known, kernels = self.reads.ablated(reading), self.reads.kernels()
-        x, mask = self._ages(reading.age), (reading.event > 0).float()  # [2, Q, k]
-        z = self.reads.pair(known.tokens, kernels[0])  # [2, Q, k, pair]
-        s = [self.reads.pair(known.pair, kernel) for kernel in kernels]  # [Q, pair] per layer
+        x = self._ages(reading.age)  # [T]
+        s = self.reads.pair(known.pair, kernels)  # [Q, L * pair]
         node = self._nodes(known.node, kernels, query, past, state)
-        counts = known.tokens[..., -WINDOW:].contiguous().log1p_()
-        tokens = self._tokens(reading, x, (z, counts), past)
-        window = Window(*(part.flatten(0, 1) for part in (tokens, x, mask)))  # [2Q, k, ...]
-        diffused = self._diffused(z.flatten(0, 1), window)
-        h = self._start(query, x, mask, node, past).flatten(0, 1)  # [2Q, dim]
-        for layer, s_at, diffused_at in zip(self.layers, s, diffused, strict=True):
-            h = layer(h, window, s_at.repeat(2, 1), diffused_at)
-        return h.view(2, len(query), -1), torch.cat(s, dim=-1), node
-
-    def _diffused(self, z: Tensor, window: Window) -> Sequence[Tensor | None]:
-        """sum_i psi_i z_i of each layer, in one product because they share z.  # [2Q, k, pair] -> [2Q, H, pair]"""
-        if self.config.ablate in ("no_diffusion", "no_block", "no_state"):
-            return [None] * len(self.layers)
-        decays = [part for part in self.modules() if isinstance(part, Decays)]  # one per layer
-        psi = [part.psi(window.x, window.mask) for part in decays]  # [2Q, H, k]
-        return torch.bmm(torch.cat(psi, dim=1), z).chunk(len(psi), dim=1)
+        z = self.reads.pair(known.partner, kernels[:1])  # [1 + U, pair]
+        edge_x = signed_log(past.edge_x(reading.event))
+        events = WindowEvents(self._shown(x), known.counts, edge_x, reading.which, reading.first)
+        node_x = signed_log(past.node_x(torch.cat([query.src, query.dst])))
+        layers = [layer for layer in self.layers if isinstance(layer, WalkLayer)]
+        modules = Modules(self.age, self.token, self.start, [] if self.config.ablate == "no_block" else layers)
+        s_of_layers = s.split(self.reads.pair_dim, dim=1)
+        h = encode(Known(events, x, z, s_of_layers, node.flatten(0, 1), node_x), modules)
+        return h.view(2, len(query), -1), s, node
 
     def _nodes(
         self, grid: Tensor, kernels: list[tuple[Tensor, Tensor]], query: Query, past: Past, state: State
@@ -186,33 +180,27 @@ class Walks(Body):
         """Factor on ages. Random in training, so that the model also works when a stream changes its pace."""
         return math.exp(self.config.stretch * torch.randn(()).item()) if self.training else 1.0
 
-    def _tokens(self, reading: Reading[Tensor], x: Tensor, counts: tuple[Tensor, Tensor], past: Past) -> Tensor:
-        edge_x = signed_log(past.edge_x(reading.event))
-        return gelu(linear_of_parts(self.token, *self.age(self._shown(x)), *counts, edge_x))
-
-    def _start(self, query: Query, x: Tensor, mask: Tensor, node: Tensor, past: Past) -> Tensor:
-        """h before the first layer.  # [2, Q, dim]"""
-        has_history = mask[..., :1]  # [2, Q, 1]
-        length = torch.log1p(mask.sum(-1, keepdim=True))
-        node_x = signed_log(past.node_x(torch.stack([query.src, query.dst])))
-        age = torch.cat(self.age(self._shown(x[..., 0])), dim=-1) * has_history
-        start: Tensor = self.start(torch.cat([age, has_history, length, node, node_x], dim=-1))
-        return start
-
     def read(self, query: Query, past: Past, state: State) -> Reading[Tensor]:
         """Look up every pair in state and windows, at its own time."""
         k, count, widths = self.config.neighbors, len(query), (len(self.rate), len(self.fine))
         pair_dim, node_dim = walk_queries.pair_width(*widths), walk_queries.node_width(*widths)
-        out = Reading[NDArray[Any]](
-            tokens=np.zeros((2, count, k, pair_dim + WINDOW), np.float32),
-            age=np.zeros((2, count, k), np.float32),
-            event=np.zeros((2, count, k), np.int64),
-            pair=np.zeros((count, pair_dim), np.float32),
-            node=np.zeros((2, count, node_dim), np.float32),
-        )
         queries = queries_of(query)
+        first = walk_queries.first_events(past.index, queries, k)
+        size = int(first[-1])
+        out = Reading[NDArray[Any]](
+            partner=np.empty((1 + size, pair_dim), np.float32),
+            which=np.empty(size, np.int64),
+            counts=np.empty((size, WINDOW), np.float32),
+            age=np.empty(size, np.float32),
+            event=np.empty(size, np.int64),
+            first=first,
+            pair=np.empty((count, pair_dim), np.float32),
+            node=np.empty((2, count, node_dim), np.float32),
+        )
+        out.partner[0] = 0
         view, pending = self._view(queries, past, state)
-        walk_queries.read(view, pending, past.index, queries, out)
+        taken = walk_queries.read(view, pending, past.index, queries, k, out)
+        out = out._replace(partner=out.partner[:taken])
         return Reading(*(as_tensor(array).to(query.src.device) for array in out))
 
     def company(self, node: Tensor, time: Tensor, past: Past, state: State) -> Tensor:

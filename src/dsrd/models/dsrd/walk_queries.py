@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dsrd.compiled import compiled, inlined, vectorised
 from dsrd.events import NULL
-from dsrd.history.index import Floats, Index, Ints
+from dsrd.history.index import Floats, Index, Ints, history
 from dsrd.history.pair_table import EMPTY, slot_of
 from dsrd.models.dsrd.bfloat16 import widened_row
 from dsrd.models.dsrd.clock import advance_clock, read_clock
@@ -39,7 +39,7 @@ from dsrd.models.dsrd.walk_state import (
     power_of_two,
     write_code,
 )
-from dsrd.models.dsrd.windows import WINDOW, Windows, compare, empty_windows, fill_window
+from dsrd.models.dsrd.windows import Windows, compare, empty_windows, fill_window
 
 MEETINGS = 2  # exact counts without decay: first node to second, second to first
 FORTH, BACK, FOLLOWS, EVENTS = range(4)  # exact decayed counts: the same two, second right after first, of first
@@ -69,9 +69,12 @@ class Pending(NamedTuple):
 class Reading(NamedTuple, Generic[T]):
     """What state and windows say about pairs, either endpoint first. Ages and counts are not scaled."""
 
-    tokens: T  # [2, Q, k, pair + WINDOW]
-    age: T  # [2, Q, k]
-    event: T  # [2, Q, k]: 0 where a window has fewer than k events
+    partner: T  # [1 + U, pair]: each distinct partner of a window with its other endpoint; row 0 is zeros, for none
+    which: T  # [T]: the row of each event's partner; events of a window are side by side, the newest first
+    counts: T  # [T, WINDOW]
+    age: T  # [T]
+    event: T  # [T]
+    first: T  # [2 Q + 1]: where each window starts, those of the sources before those of the targets
     pair: T  # [Q, pair]
     node: T  # [2, Q, node]
 
@@ -274,16 +277,20 @@ def read_pair(view: View, node: int, other_node: int, other: Endpoint, now: floa
 
 
 @inlined
-def read_partners(view: View, partner: Ints, other_node: int, other: Endpoint, now: float, out: Singles) -> None:
-    """`read_pair` for every partner of a window; partners repeat.  # [n] -> [n, pair_width + WINDOW]"""
-    for j in range(len(partner)):
+def read_partners(view: View, windows: Windows, side: int, other: Endpoint, now: float, at: Places) -> int:
+    """`read_pair` once for every distinct partner of a window; how many rows are then taken."""
+    partner, taken = windows.partner, at.taken
+    for j in range(windows.size[side]):
         first = 0
-        while partner[first] != partner[j]:
+        while partner[side, first] != partner[side, j]:
             first += 1
         if first < j:
-            copy_values(out[first, :-WINDOW], out[j, :-WINDOW])
+            at.which[at.first + j] = at.which[at.first + first]
         else:
-            read_pair(view, partner[j], other_node, other, now, out[j])
+            read_pair(view, partner[side, j], at.other_node, other, now, at.rows[taken])
+            at.which[at.first + j] = taken
+            taken += 1
+    return taken
 
 
 @inlined
@@ -317,28 +324,45 @@ def load(view: View, node: int, now: float, endpoint: Endpoint, out: Singles) ->
 # --- All queries -------------------------------------------------------------------------------------------------
 
 
+class Places(NamedTuple):
+    """Where a window's partners go."""
+
+    rows: Singles  # [1 + U, pair]
+    which: Ints  # [T]
+    taken: int  # rows in use
+    first: int  # of the window's events
+    other_node: int
+
+
 @inlined
-def write_windows(windows: Windows, time: float, q: int, out: Reading[NDArray[Any]]) -> None:
+def write_windows(windows: Windows, time: float, firsts: tuple[int, int], out: Reading[NDArray[Any]]) -> None:
     for side in range(2):
         for j in range(windows.size[side]):
-            out.age[side, q, j] = time - windows.time[side, j]
-            out.event[side, q, j] = windows.event[side, j]
+            out.age[firsts[side] + j] = time - windows.time[side, j]
+            out.event[firsts[side] + j] = windows.event[side, j]
 
 
 @inlined
 def answer(
-    view: View, queries: Queries, q: int, windows: Windows, other: Endpoint, out: Reading[NDArray[Any]]
-) -> None:
-    """Everything that state and windows say about one pair at one time, from either endpoint."""
+    view: View, queries: Queries, at: tuple[int, int], windows: Windows, other: Endpoint, out: Reading[NDArray[Any]]
+) -> int:
+    """Everything that state and windows say about one pair at one time, from either endpoint.
+
+    `at` is the number of the pair, and of the rows of partners in use; how many are then.
+    """
+    q, taken = at
     now = read_clock(view.overlay.clock, queries.time[q], view.whole_moments)
-    write_windows(windows, queries.time[q], q, out)
+    firsts = (out.first[q], out.first[len(queries.time) + q])
+    write_windows(windows, queries.time[q], firsts, out)
     for side in range(2):
-        node, other_node, tokens = queries.ends[side, q], queries.ends[1 - side, q], out.tokens[side, q]
+        node, other_node, first = queries.ends[side, q], queries.ends[1 - side, q], firsts[side]
         load(view, other_node, now, other, out.node[1 - side, q])
         if side == 0:
             read_pair(view, node, other_node, other, now, out.pair[q])
-        read_partners(view, windows.partner[side, : windows.size[side]], other_node, other, now, tokens)
-        compare(windows, side, other_node, tokens)
+        places = Places(out.partner, out.which, taken, first, other_node)
+        taken = read_partners(view, windows, side, other, now, places)
+        compare(windows, side, other_node, out.counts[first : first + windows.size[side]])
+    return taken
 
 
 @compiled
@@ -350,12 +374,31 @@ def empty_endpoint(rates: int, width: int) -> tuple[Endpoint, Singles]:
 
 
 @compiled
-def read(view: View, pending: Pending, index: Index, queries: Queries, out: Reading[NDArray[Any]]) -> None:
-    """Answer pairs in the order of their times, each from the state and the pending events strictly before it."""
-    windows, added = empty_windows(out.tokens.shape[2]), 0
+def first_events(index: Index, queries: Queries, k: int) -> Ints:
+    """Where the windows start of up to k events each, one after the other.  # [2 Q + 1]"""
+    count = len(queries.time)
+    out = np.zeros(2 * count + 1, np.int64)
+    for side in range(2):
+        for q in range(count):
+            first, stop = history(index, queries.ends[side, q], queries.time[q])
+            row = side * count + q
+            out[row + 1] = out[row] + min(k, stop - first)
+    return out
+
+
+@compiled
+def read(
+    view: View, pending: Pending, index: Index, queries: Queries, k: int, out: Reading[NDArray[Any]]
+) -> int:
+    """Answer pairs in the order of their times, each from the state and the pending events strictly before it.
+
+    Windows hold up to k events. Returns how many rows of `out.partner` are in use.
+    """
+    windows, added, taken = empty_windows(k), 0, 1
     other, codes = empty_endpoint(len(view.decay.rate), view.state.nodes.step1.shape[2])
     for q in queries.order:
         added = add_pending(view, pending, added, queries.time[q], codes)
         for side in range(2):
             fill_window(index, queries.ends[side, q], queries.time[q], side, windows)
-        answer(view, queries, q, windows, other, out)
+        taken = answer(view, queries, (q, taken), windows, other, out)
+    return taken

@@ -18,7 +18,7 @@ from dsrd.models.dsrd.walk_state import Singles
     EVENTS_AT_TIME,  # events of this window at the event's timestamp
     RANK,  # of the event, from 0 for the newest towards 1
     OUTGOING,  # 1 if the endpoint was the source
-) = range(-7, 0)  # the last columns of a token
+) = range(7)  # columns of the counts of an event in a window
 WINDOW = 7
 
 
@@ -53,7 +53,7 @@ def fill_window(index: Index, node: int, time: float, side: int, windows: Window
 
 @inlined
 def compare(windows: Windows, side: int, other: int, token: Singles) -> None:
-    """Fill the last columns of one window's tokens.  # [k, ... + WINDOW]"""
+    """Fill the counts of one window's events.  # [size, WINDOW]"""
     partner, time, size = windows.partner, windows.time, windows.size
     for j in range(size[side]):
         here = at_time = across = across_at_time = 0
@@ -69,5 +69,5 @@ def compare(windows: Windows, side: int, other: int, token: Singles) -> None:
         token[j, IN_OTHER_WINDOW] = across
         token[j, IN_OTHER_WINDOW_AT_TIME] = across_at_time
         token[j, EVENTS_AT_TIME] = at_time
-        token[j, RANK] = j / token.shape[0]
+        token[j, RANK] = j / partner.shape[1]
         token[j, OUTGOING] = windows.outgoing[side, j]

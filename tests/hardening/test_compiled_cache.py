@@ -1,4 +1,4 @@
-"""Compiled code on machines of others: nowhere to write, damaged files, folders of strangers, two cold processes."""
+"""Compiled code on other machines: nowhere to write, damaged files, folders of strangers, two cold processes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_two_cold_processes_at_once_and_damaged_files_give_the_same_number(tmp_p
     pair = [started(NUMBA_CACHE_DIR=str(cache)) for _ in range(2)]
     (first, _), (second, _) = map(finished, pair)
     assert first == second
-    files = [file for file in cache.rglob("*.nb?")]
+    files = list(cache.rglob("*.nb?"))
     assert files
     for number, file in enumerate(files):
         content = file.read_bytes()

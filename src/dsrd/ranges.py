@@ -60,6 +60,7 @@ LinksOrNone = Annotated[int, Range(0, 1_000_000)]
 Processes = Annotated[int, Range(1, 1024)]
 Steps = Annotated[int, Range(0, 64)]
 AboveZero = Annotated[float, Range(0, excluded=(0, math.inf))]
+Spread = Annotated[float, Range(0, 10)]
 Share = Annotated[float, Range(0, 1)]
 Chance = Annotated[float, Range(0, 1, excluded=(1,))]
 

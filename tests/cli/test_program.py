@@ -193,6 +193,7 @@ def test_an_invalid_value_of_a_setting_is_refused(setting: str, message: str):
         ("evaluate -m edgebank -d synth:events=500 --batch-size 0", "evaluate.batch_size=0: give 1 or more"),
         ("evaluate -m edgebank -d synth:events=500 --protocol dyglab", "did you mean 'dyglib'?"),
         ("evaluate no-run", "no-run: not a run folder"),
+        ("evaluate no-run --head", "option '--head' requires an argument; see `dsrd"),
         ("predict no-run --pairs p.csv", "no-run: not a run folder"),
         ("data describe ucii", "did you mean 'uci'?"),
         ("data describe uci", "fetch it, or set DSRD_DATA to the folder that holds uci"),

@@ -25,7 +25,7 @@ from fuzz.targets import DifferentError, Target
 
 SECONDS = 20.0  # a case that takes longer hangs
 MOST_MEMORY = 4 << 30
-ROUND = 25  # cases of one process
+ROUND = 200  # cases of one process
 KEPT = Path(__file__).parent / "kept.jsonl"
 GOOD = ("refused", "equal", "valid")
 
@@ -132,11 +132,12 @@ def judged(target: Target, case: Any, known: set[str] = frozenset()) -> dict[str
         with _traced(target.traced, lines):
             outcome = {"outcome": target.attempt(case, folder)}
     except DifferentError as error:
-        outcome = {"outcome": "different", "detail": str(error)}
+        outcome = {"outcome": "different", "detail": str(error).replace(f"{folder}{os.sep}", "")}
     except BaseException as error:  # whatever it is: the user would see it
         where = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{Path(where.filename).name}:{where.lineno}"
-        outcome = {"outcome": "traceback", "detail": f"{type(error).__name__}: {str(error)[:300]} ({place})"}
+        text = str(error).replace(f"{folder}{os.sep}", "")[:300]
+        outcome = {"outcome": "traceback", "detail": f"{type(error).__name__}: {text} ({place})"}
     finally:
         os.chdir(before)
         shutil.rmtree(folder, ignore_errors=True)

@@ -10,14 +10,16 @@ import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from dsrd.config import EvaluateConfig, RunConfig, overridden
+from dsrd.data.dataset import Dataset
 from dsrd.data.read import load
 from dsrd.errors import DsrdError
 from dsrd.evaluate.ceiling import ceiling
-from dsrd.evaluate.pass_queries import draw
+from dsrd.evaluate.pass_queries import draw, draw_if_possible
 from dsrd.evaluate.scoring import arriving, catch_up, evaluate, measure, observe_all, score_pass
 from dsrd.evaluate.task import Task
 from dsrd.events import Events
 from dsrd.models import GraphSpec, Snapshot, TemporalModel, create, model_class
+from dsrd.negatives.sampling import NoNegativeError
 from dsrd.protocol import DYGLIB, STRICT, Protocol, aligned, protocol_named
 
 
@@ -241,3 +243,18 @@ def test_an_exact_model_can_observe_only_what_published_models_do(task: Task) ->
     assert results["auc_split"] == pytest.approx(expected, abs=1e-2)
     more = results_of(model, task, STRICT, replace(config, known="all"), trained, ("val",))
     assert more["val"]["inductive"]["random"]["auc_split"] != results["auc_split"]
+
+
+def two_nodes(events: int) -> Task:
+    """Every batch has both pairs there are, so that only random negatives can be drawn."""
+    source = [1 + row % 2 for row in range(events)]
+    return Task.of(Dataset.from_arrays("pair", source, [3] * events, range(events)))
+
+
+def test_kinds_of_negatives_that_a_stream_does_not_have_are_left_out():
+    task = two_nodes(100)
+    config = EvaluateConfig(negatives=("historical", "random"))
+    queries = draw(task.passes["test"], DYGLIB, config)
+    assert list(queries.negatives) == ["random"]
+    with pytest.raises(NoNegativeError, match="holds every pair of the nodes"):
+        draw_if_possible(task.passes["test"], DYGLIB, EvaluateConfig(negatives=("inductive", "historical")))

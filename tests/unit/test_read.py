@@ -353,3 +353,19 @@ def test_raw_layout_with_one_set_of_nodes(file):
 )
 def test_bad_raw_files_are_refused(file, rows, match):
     refused(match, file(RAW + rows))
+
+
+def test_whole_numbers_that_would_become_equal_times_are_refused_with_the_row():
+    late = 2**63
+    table = {"source": ["a", "b", "a"], "target": ["c", "c", "d"]}
+    with pytest.raises(DsrdError, match=r"row 2: time '9223372036854775809' has more digits than are kept"):
+        load(pa.table({**table, "time": pa.array([late, late + 4096, late + 1], pa.uint64())}))
+    nanoseconds = 1_716_200_000_000_000_000
+    seconds = pa.array([nanoseconds + row * 10**9 for row in range(3)])
+    assert len(load(pa.table({**table, "time": seconds})).events) == 3
+
+
+def test_an_entry_with_a_line_break_is_quoted_in_one_line():
+    table = pa.table({"source": ["a"], "target": ["b"], "time": ["2024\n05"]})
+    with pytest.raises(DsrdError, match="time is '2024 05'"):
+        load(table)

@@ -21,6 +21,7 @@ from dsrd.decoding import decoding, shortened
 from dsrd.events import LATEST, MOST_NODES, WHOLE_IDS
 
 NUMBER = pa.float64()
+NANOSECONDS = 2**61  # since 1970, until 2043; such times are rounded to 256 ns
 INSTANTS = (pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.timestamp("ns"), pa.timestamp("ns", "UTC"))
 ISO = "2024-05-01 or 2024-05-01T12:30:00Z"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -104,7 +105,22 @@ def dated_times(
             "same time; repair the entry, or count from the first event",
             bad,
         )
+    if kinds.is_integer(column.type) and len(seconds) and seconds.max() > NANOSECONDS:
+        _refuse_merged(_array(column), seconds, role, origin)
     return seconds, dates
+
+
+def _refuse_merged(whole: NDArray[Any], seconds: NDArray[np.float64], role: str, origin: Origin) -> None:
+    """Refuse times that differ as whole numbers and no longer do as the numbers that models read."""
+    order = np.argsort(whole, kind="stable")
+    merged = (np.diff(seconds[order]) == 0) & (whole[order][1:] != whole[order][:-1])
+    if merged.any():
+        row = int(order[1:][merged].min())
+        raise origin.error(
+            f"{role} '{whole[row]}' has more digits than are kept, and would equal another time; count from the "
+            "first event, or in a coarser unit",
+            row,
+        )
 
 
 def look_like_days(time: NDArray[np.float64]) -> bool:

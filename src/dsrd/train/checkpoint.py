@@ -24,6 +24,7 @@ from dsrd.files import replacing
 NOTE = "dsrd"  # the metadata key that holds the checksum of the JSON, a space, and the JSON
 NOTE_CHECKSUM = "dsrd_checksum"  # in files of earlier versions, the key of that checksum
 CHECKSUMS = "checksums"  # the entry of the note with those of tensors, by key
+FILE = "file"  # the entry with the name under which it was written
 
 
 OFFERS = {  # a damaged file of a run: the one that may do instead, and how
@@ -56,7 +57,8 @@ def save(path: Path, groups: Mapping[str, Mapping[str, Tensor]], note: Mapping[s
             shared = tensor.untyped_storage().nbytes() != tensor.nbytes or tensor.data_ptr() in written
             tensors[f"{group}/{name}"] = tensor.clone() if shared else tensor
             written.add(tensor.data_ptr())
-    text = json.dumps({**note, CHECKSUMS: {key: checksums.of_tensor(value) for key, value in tensors.items()}})
+    sums = {key: checksums.of_tensor(value) for key, value in tensors.items()}
+    text = json.dumps({**note, FILE: path.name, CHECKSUMS: sums})
     with replacing(path) as temporary:
         save_file(tensors, temporary, metadata={NOTE: f"{checksums.of_bytes(text.encode())} {text}"})
 
@@ -64,13 +66,24 @@ def save(path: Path, groups: Mapping[str, Mapping[str, Tensor]], note: Mapping[s
 def load(path: Path, only: Sequence[str] | None = None) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
     """Read what `save` wrote: (groups, note). `only` names the groups to read and verify; None: all."""
     with _opened(path) as file:
-        return _read(file, only)
+        groups, content = _read(file, only)
+        _refuse_other_role(path, content.pop(FILE, path.name))
+        return groups, content
+
+
+def _refuse_other_role(path: Path, written_as: str) -> None:
+    """Refuse one file of a run under the name of another, unless a damaged one may be replaced by it."""
+    offered = (path.name, written_as) == ("best.safetensors", "last.safetensors")
+    if path.name in OFFERS and written_as in OFFERS and written_as != path.name and not offered:
+        raise ValueError(f"it was written as {written_as}")
 
 
 def note(path: Path) -> dict[str, Any]:
     """Read the note without the tensors."""
     with _opened(path) as file:
-        return _note(file)[0]
+        content = _note(file)[0]
+        content.pop(FILE, None)
+        return content
 
 
 def has_checksums(path: Path) -> bool:

@@ -22,7 +22,7 @@ LENGTHS = (None, None, None, None, "abc", "-1", "0", "99999999999999999999", "")
 class Archive(Target):
     """A server that sends damaged archives, and headers that are wrong."""
 
-    area, share, traced = "archives", 2, "dsrd/data/"
+    area, share, traced = "archives", 3, "dsrd/data/"
 
     def prepare(self, folder: Path) -> None:
         fetching.PAUSE = 0.001

@@ -98,7 +98,7 @@ def check(data: Dataset) -> None:
 class TableFile(Target):
     """Tables: CSV of every dialect, compressed or not, and Parquet."""
 
-    area, share, traced = "readers", 3, "dsrd/data/"
+    area, share, traced = "readers", 5, "dsrd/data/"
 
     def prepare(self, folder: Path) -> None:
         text = calls()
@@ -146,7 +146,7 @@ def rows_of(content: bytes) -> int | None:
 class BenchmarkFolder(Target):
     """Folders of benchmark data: a table and two matrices."""
 
-    area, share, traced = "readers", 2, "dsrd/data/"
+    area, share, traced = "readers", 3, "dsrd/data/"
 
     def prepare(self, folder: Path) -> None:
         self.seeds = benchmark("toy")

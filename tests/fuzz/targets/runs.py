@@ -14,6 +14,8 @@ from fuzz.mutate import applied, edits_of
 from fuzz.targets import Target, refused_or, same
 from fuzz.targets.readers import PEOPLE, calls
 
+OFFERED = {("best.safetensors", "last.safetensors")}
+"""A file, and one that may be put in its place: the answers are then those of another epoch."""
 MODELS = ("tgn", "pint", "edgebank", "dsrd")
 PAIRS = [(source, target) for source in PEOPLE for target in PEOPLE[:3]]
 
@@ -61,7 +63,8 @@ class RunFolder(Target):
         if kind == "edits":
             return {**case, "edits": edits_of(self.files[model][file], chance)}
         if kind == "other file":
-            return {**case, "from": [model, chance.choice(list(self.files[model]))]}
+            others = [name for name in self.files[model] if (file, name) not in OFFERED]
+            return {**case, "from": [model, chance.choice(others)]}
         if kind == "other run":
             other = chance.choice(MODELS)
             return {**case, "from": [other, file if file in self.files[other] else "config.json"]}

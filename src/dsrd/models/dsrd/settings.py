@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from dsrd.errors import DsrdError
-from dsrd.ranges import Chance, Heads, LayersOrNone, Links, Positive, Width, WidthOrNone, at_least
+from dsrd.ranges import Chance, Heads, LayersOrNone, Links, Positive, Spread, Width, WidthOrNone, at_least
 
 Ablation = Literal["none", "no_block", "no_temporal_decay", "no_age_features", "no_diffusion", "no_state"]
 UNUSED: Mapping[Ablation, tuple[str, ...]] = {  # constants that an ablation leaves at their initial values
@@ -37,7 +37,7 @@ class DSRDConfig:
     count_scales: tuple[float, ...] = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # of exact counts, likewise (walks)
     time_dim: WidthOrNone = 32  # features of an age; in walks half cosines, half soft steps
     dropout: Chance = 0.1
-    stretch: float = 1.0  # in training, each batch's ages are multiplied by exp(stretch * normal) (walks)
+    stretch: Spread = 1.0  # in training, each batch's ages are multiplied by exp(stretch * normal) (walks)
     negatives: Positive = 1  # uniformly random targets per event in training; more help ranking and take longer
     ablate: Ablation = "none"  # leave one part out
 

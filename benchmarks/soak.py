@@ -58,7 +58,7 @@ def main() -> int:
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=60.0)
-    parser.add_argument("--kills", type=int, default=24, help="about how many")
+    parser.add_argument("--kills", type=int, default=32, help="at most about how many; starts take their time too")
     parser.add_argument("--cases", type=int, default=1_000, help="requests made by schemathesis")
     parser.add_argument("--writers", type=int, default=3)
     parser.add_argument("--readers", type=int, default=2)
@@ -117,6 +117,8 @@ class Soak:
             ):
                 self.disturb(self.rng.uniform(0.3, 1.7) * between)
                 self.interrupt()
+            while self.done.get("case", 0) < self.options.cases:  # there were fewer interruptions than planned
+                self.fuzz(self.options.cases)
             memory = self.level(level)
             self.load.stop()
             self.twin.compare(Client(self.server.port), self.data / "log.sqlite", "at the end")
@@ -147,13 +149,17 @@ class Soak:
     def disturb(self, span: float) -> None:
         """Break connections and send nonsense for a while."""
         end = time.monotonic() + span
-        share = self.options.cases / max(self.options.kills, 1)
-        if self.done.get("case", 0) < self.options.cases:
-            self._did("case", fuzz(self.server.port, self.told, int(share * 1.3) + 1, self.rng.randrange(10**6)))
+        self.fuzz(round(1.3 * self.options.cases / max(self.options.kills, 1)) + 1)
         while time.monotonic() < end:
             faults.break_connections(self.server.port, self.told, self.rng)
             faults.send_nonsense(self.server.port, self.told, self.rng)
             time.sleep(min(self.rng.uniform(0.1, 1.0), max(end - time.monotonic(), 0)))
+
+    def fuzz(self, most: int) -> None:
+        """Send some of the cases of schemathesis that are left."""
+        left = self.options.cases - self.done.get("case", 0)
+        if left > 0:
+            self._did("case", fuzz(self.server.port, self.told, min(most, left), self.rng.randrange(10**6)))
 
     def interrupt(self) -> None:
         """Kill the server or stop it, damage its files, start it, and compare it with the twin."""

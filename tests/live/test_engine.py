@@ -212,6 +212,9 @@ def test_one_folder_has_one_writer_and_one_run(run: Path, tgn: Path, tmp_path: P
         Engine(tmp_path / "data", tgn, QUIET)
     with pytest.raises(DsrdError, match="give the run to start from"):
         Engine(tmp_path / "empty", settings=QUIET)
+    with pytest.raises(DsrdError, match="not a run folder"):
+        Engine(tmp_path / "wrong", tmp_path / "mistyped", QUIET)
+    assert [path.name for path in tmp_path.iterdir()] == ["data"], "a mistake leaves no folder"
 
 
 # --- Threads, replicas

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -68,8 +68,15 @@ class DataFolder:
         if self.path.is_file():
             raise DsrdError(f"{self.path}: is a file; give a folder for the log and the snapshots")
         busy = f"{self.path}: another process writes to this folder; stop it, or open the folder read-only"
-        with locked(self.path, busy):
-            yield
+        new = not self.path.exists()
+        try:
+            with locked(self.path, busy):
+                yield
+        except BaseException:
+            if new:
+                with suppress(OSError):  # it holds something by now
+                    self.path.rmdir()
+            raise
 
     def base(self) -> Base:
         """Which run is in use."""

@@ -206,6 +206,15 @@ class State(nn.Module):
         """Bytes of a node's rows in all per-node fields."""
         return sum(self[name][:1].nbytes for name in self._per_node)
 
+    @property
+    def rows(self) -> int:
+        """Rows of per-node fields."""
+        return self._rows
+
+    def slots(self) -> dict[str, int]:
+        """The slots of each table."""
+        return {table: len(self[name]) for name, table in self._table.items()}
+
     def bytes_per_slot(self) -> dict[str, int]:
         """Bytes of a slot in all columns of each table."""
         tables: dict[str, int] = {}

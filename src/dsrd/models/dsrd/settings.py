@@ -59,6 +59,12 @@ class DSRDConfig:
         """Whether rows of walks are packed (see `walk_rows`)."""
         return self.precision == "int8" or min(self.columns) < self.code_dim
 
+    @property
+    def walk_bytes(self) -> int:
+        """Bytes of a node's walks of one kind; in 8 bits a scale has two more, for the step."""
+        element = {"float32": 4, "bfloat16": 2, "int8": 1}[self.precision]
+        return element * sum(self.columns) + (2 * len(self.scales) if element == 1 else 0)
+
     def check(self) -> None:
         """Heads share the width, scales are positive shares of the training events, dense needs a layer."""
         if self.slow_code_dim > self.code_dim:

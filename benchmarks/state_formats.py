@@ -47,7 +47,7 @@ def main() -> None:
     options = parsed()
     torch.set_num_threads(1)
     folder = options.run / options.data
-    if not (folder / "record.json").exists():
+    if not RunFolder(folder).best.exists():
         stream = dsrd.load(options.data)
         model = dsrd.LinkPredictor("dsrd", protocol="strict", seed=0, epochs=options.epochs, order="fast")
         model.fit(stream, folder=folder)
@@ -57,7 +57,7 @@ def main() -> None:
     for given in FORMATS:
         rows.append({"settings": given, **measured(saved, task, given)})
         print(json.dumps(rows[-1]), flush=True)
-    epochs = json.loads((folder / "record.json").read_text())["timing"]["epochs"]
+    epochs = len(saved.progress().history)
     figures = {"data": options.data, "epochs": epochs, "formats": rows}
     print_record(options.save, benchmark="state_formats", model="dsrd", figures=figures)
 

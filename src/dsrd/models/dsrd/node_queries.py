@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsrd.compiled import compiled
-from dsrd.history.index import Index
+from dsrd.history.index import Index, Ints
 from dsrd.models.dsrd.clock import read_clock
 from dsrd.models.dsrd.overlay import Queries, copied_row
 from dsrd.models.dsrd.walk_queries import Pending, T, View, add_pending, empty_endpoint, length, load, state_row
 from dsrd.models.dsrd.walk_rows import ROOM, stored_row
-from dsrd.models.dsrd.walk_state import Ints, NodeRows, Singles
+from dsrd.models.dsrd.walk_state import NodeRows, Singles
 from dsrd.models.dsrd.windows import empty_windows, fill_window
 
 

@@ -1,7 +1,7 @@
 """Rows of nodes in mapped files: rows that have slept for longer than the slowest scale leave memory.
 
-Nothing is forgotten: a row comes back from the file when its node is read or written, and has decayed by its age as
-in memory. How often memory is given back changes no score.
+Nothing is forgotten: a row comes back from the file when its node is read or written, and has decayed by its age
+as in memory. How often memory is given back changes no score.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dsrd.models.dsrd.clock import EVENTS
 from dsrd.models.dsrd.walk_state import NodeRows
 from dsrd.state import State
 
-BYTES = 1 << 28
+BYTES = 1 << 29
 """Memory is given back when events have touched rows of so many bytes."""
 
 

@@ -294,8 +294,12 @@ def load_rows(nodes: NodeRows, row: int, decay: Decay, now: float, endpoint: End
     for r in range(rates):
         kept = faded(decay.rate[r], now - nodes.last[row])
         endpoint.kept[r] = kept
-        copy_values(stored_row(nodes.step1[row, r], nodes.step1, row, r, decay.columns, endpoint.room[0]), endpoint.one[r])
-        copy_values(stored_row(nodes.step2[row, r], nodes.step2, row, r, decay.columns, endpoint.room[0]), endpoint.two[r])
+        copy_values(
+            stored_row(nodes.step1[row, r], nodes.step1, row, r, decay.columns, endpoint.room[0]), endpoint.one[r]
+        )
+        copy_values(
+            stored_row(nodes.step2[row, r], nodes.step2, row, r, decay.columns, endpoint.room[0]), endpoint.two[r]
+        )
         out[2 * r] = length(endpoint.one[r]) * kept
         out[2 * r + 1] = length(endpoint.two[r]) * kept * kept
     for r in range(len(decay.fine)):

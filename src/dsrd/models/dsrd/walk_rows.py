@@ -1,9 +1,10 @@
 """How walks are stored: as they are (`rows` of three dimensions), or packed (of two) in fewer columns and bits.
 
-A packed row holds a node's walks at all rates, one after the other: `columns[r]` numbers at rate r, as float32, as
-bfloat16, or in 8 bits. In 8 bits the numbers of a rate share a step: a number is a multiple of it from -127 to 127,
-and the step follows them in two bytes. It is that of the largest number, rounded up to 8 significant bits. Rounding
-to multiples is random and unbiased, by a hash of the event: the same event is always rounded in the same way.
+A packed row holds a node's walks at all rates, one after the other: `columns[r]` numbers at rate r, as float32,
+as bfloat16, or in 8 bits. In 8 bits the numbers of a rate share a step: a number is a multiple of it from -127 to
+127, and the step follows them in two bytes. It is that of the largest number, rounded up to 8 significant bits.
+Rounding to multiples is random and unbiased, by a hash of the event: the same event is always rounded in the same
+way.
 
 Fewer columns: only the first signs of a code are used, scaled so that they have length 1 again.
 """
@@ -29,7 +30,7 @@ STEP_BYTES = 2
 TINIEST = 1e-30  # a smaller largest number counts as 0
 GONE = 104  # exp(-GONE) is less than half of the smallest float32
 ROOM = 4  # rows of work space that `extend_packed` needs behind the two codes
-INLINED = {"forceinline": True, "_nrt": False}  # see `dsrd.compiled.inlined`
+INLINED: Any = {"forceinline": True, "_nrt": False}  # see `dsrd.compiled.inlined`
 
 
 def stored_row(plain: Any, rows: Any, row: int, r: int, columns: Any, room: Any) -> Any:
@@ -112,7 +113,7 @@ def _load_numbers(plain: Any, rows: Any, row: int, r: int, columns: Any, room: A
 def _load_bytes(plain: Any, rows: Any, row: int, r: int, columns: Any, room: Any) -> Any:
     start = first_column(columns, r, STEP_BYTES)
     end = start + columns[r]
-    step = step_of(rows[row, end] + 128, rows[row, end + 1] + 128)
+    step = step_of(np.int64(rows[row, end]) + 128, np.int64(rows[row, end + 1]) + 128)
     for i in range(columns[r]):
         room[i] = step * np.float32(rows[row, start + i])
     for i in range(columns[r], len(room)):
@@ -123,7 +124,7 @@ def _load_bytes(plain: Any, rows: Any, row: int, r: int, columns: Any, room: Any
 def _store_numbers(rows: Any, row: int, r: int, columns: Any, values: Any, bits: Any) -> None:
     start, word = first_column(columns, r, 0), np.uint64(0)
     for i in range(columns[r]):
-        word = next_random(word, bits, i)
+        word = np.uint64(next_random(word, bits, i))
         rows[row, start + i] = narrowed(values[i], word, rows[row, start + i])
 
 
@@ -137,7 +138,7 @@ def _store_bytes(rows: Any, row: int, r: int, columns: Any, values: Any, bits: A
     rows[row, end + 1] = np.int8((half & 255) - 128)
     inverse = np.float32(1) / step_of(half >> 8, half & 255) if half else np.float32(0)
     for i in range(columns[r]):
-        word = next_random(word, bits, i)
+        word = np.uint64(next_random(word, bits, i))
         up = np.float32(np.int64(word & np.uint64(0xFFFF))) * np.float32(2.0**-16)
         multiple = np.floor(values[i] * inverse + up)
         rows[row, start + i] = np.int8(min(max(multiple, np.float32(-LARGEST)), np.float32(LARGEST)))

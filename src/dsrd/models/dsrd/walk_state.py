@@ -30,7 +30,7 @@ from dsrd.history.index import Floats, Ints
 from dsrd.history.pair_table import EMPTY, slot_of
 from dsrd.models.dsrd.bfloat16 import narrowed, widened
 from dsrd.models.dsrd.clock import Clock, advance_clock
-from dsrd.models.dsrd.walk_rows import ROOM, extend_packed, faded
+from dsrd.models.dsrd.walk_rows import INLINED, ROOM, extend_packed, faded
 
 Singles = NDArray[np.float32]
 Halves = NDArray[np.int16]  # bfloat16 as integers, see `bfloat16`
@@ -150,7 +150,7 @@ def extend(nodes: NodeRows, event: Meeting, decay: Decay, codes: Singles, bits: 
         extend_packed(nodes, event, decay, codes, bits)
 
 
-@overload(extend, strict=False, jit_options={"forceinline": True, "_nrt": False})
+@overload(extend, strict=False, jit_options=INLINED)
 def _extend(nodes: Any, event: Any, decay: Any, codes: Any, bits: Any) -> Any:
     if nodes.types[nodes.fields.index("step1")].ndim == 3:
         return lambda nodes, event, decay, codes, bits: extend_walks(nodes, event, decay.rate, codes, bits)

@@ -136,6 +136,11 @@ def test_reads_in_8_bits_are_close_and_do_not_depend_on_the_batch_size() -> None
         assert torch.equal(reads, results[0][0])
         assert torch.equal(state["step1"], results[0][1]["step1"])
         assert torch.equal(state["step2"], results[0][1]["step2"])
+    model.state.verify(model.state.snapshot())
+    damaged = model.state.snapshot()
+    damaged["step2"][3, 64] = 127  # the first byte of a step
+    with pytest.raises(DsrdError, match="steps that are not numbers"):
+        model.state.verify(damaged)
     error = (results[0][0] - full).abs().mean(dim=0) / full.abs().mean(dim=0).clamp(min=1e-3)
     assert 0 < error.max() < 0.05
 

@@ -31,7 +31,7 @@ from dsrd.models.dsrd.rows_on_disk import Sleepers, grown_rows, mapped_rows
 from dsrd.models.dsrd.settings import DSRDConfig
 from dsrd.models.dsrd.walk_layer import AgeFeatures, WalkLayer, Window, linear_of_parts
 from dsrd.models.dsrd.walk_queries import Pending, Reading, View
-from dsrd.models.dsrd.walk_rows import row_size
+from dsrd.models.dsrd.walk_rows import row_size, step_fault
 from dsrd.models.dsrd.walk_state import (
     ACT_KINDS,
     Arrivals,
@@ -286,6 +286,8 @@ def _declare(state: State, config: DSRDConfig) -> None:
         for name, column in zip(names, PairRows._fields, strict=True):
             declare(name, partial(_empty_column, column, fine), table="" if column == "size" else names[0])
         state.require(partial(_table_fault, names))
+    if config.precision == "int8":
+        state.require(partial(step_fault, np.array(config.columns)))
     declare("clock", lambda _: torch.tensor([0.0, 0.0, -math.inf], dtype=torch.float64))
 
 

@@ -11,12 +11,14 @@ Fewer columns: only the first signs of a code are used, scaled so that they have
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numba import types
 from numba.extending import overload
 from numpy.typing import NDArray
+from torch import Tensor
 
 from dsrd.compiled import inlined
 from dsrd.hashing import splitmix64
@@ -55,6 +57,15 @@ def row_size(columns: NDArray[np.int64], is_bytes: bool) -> int:
     return int(columns.sum()) + STEP_BYTES * len(columns) * is_bytes
 
 
+def step_fault(columns: NDArray[np.int64], fields: Mapping[str, Tensor]) -> str | None:
+    """What is wrong with the steps of a saved state: they are neither negative nor larger than numbers are."""
+    high = np.cumsum(columns + STEP_BYTES) - STEP_BYTES
+    for name in ("step1", "step2"):
+        if bool(((fields[name].numpy()[:, high].astype(np.int64) & 255) >= 0x7F).any()):
+            return f"'{name}' has steps that are not numbers"
+    return None
+
+
 @inlined
 def faded(rate: float, age: float) -> np.float32:
     """exp(-rate age), which in float32 is 0 from `GONE` on."""
@@ -75,6 +86,11 @@ def first_column(columns: NDArray[np.int64], r: int, behind: int) -> int:
 def step_of(high: int, low: int) -> np.float32:
     """A step from its two bytes, the upper half of a float32; they are from 0 to 255."""
     return np.int32((np.int32(high) << np.int32(24)) | (np.int32(low) << np.int32(16))).view(np.float32)
+
+
+@inlined
+def signed_byte(byte: int) -> np.int8:
+    return np.int8(byte if byte < 128 else byte - 256)
 
 
 @inlined
@@ -113,7 +129,7 @@ def _load_numbers(plain: Any, rows: Any, row: int, r: int, columns: Any, room: A
 def _load_bytes(plain: Any, rows: Any, row: int, r: int, columns: Any, room: Any) -> Any:
     start = first_column(columns, r, STEP_BYTES)
     end = start + columns[r]
-    step = step_of(np.int64(rows[row, end]) + 128, np.int64(rows[row, end + 1]) + 128)
+    step = step_of(np.int64(rows[row, end]) & 255, np.int64(rows[row, end + 1]) & 255)
     for i in range(columns[r]):
         room[i] = step * np.float32(rows[row, start + i])
     for i in range(columns[r], len(room)):
@@ -134,8 +150,8 @@ def _store_bytes(rows: Any, row: int, r: int, columns: Any, values: Any, bits: A
     for i in range(columns[r]):
         largest = max(largest, abs(values[i]))
     half = upper_half(largest / np.float32(LARGEST))
-    rows[row, end] = np.int8((half >> 8) - 128)
-    rows[row, end + 1] = np.int8((half & 255) - 128)
+    rows[row, end] = signed_byte(half >> 8)
+    rows[row, end + 1] = signed_byte(half & 255)
     inverse = np.float32(1) / step_of(half >> 8, half & 255) if half else np.float32(0)
     for i in range(columns[r]):
         word = np.uint64(next_random(word, bits, i))

@@ -14,6 +14,7 @@ from dsrd.models import GraphSpec, TemporalModel, create
 from dsrd.models.dsrd import DSRDConfig
 from dsrd.models.dsrd.walk_rows import LARGEST, ROOM, row_size, store_row, stored_row
 from dsrd.models.dsrd.walk_state import Decay, Meeting, NodeRows, extend, write_code
+from dsrd.models.state_size import declared_bytes, kept_bytes
 
 COLUMNS = np.array([16, 16, 8, 4])
 
@@ -127,6 +128,7 @@ def read_in_batches(model: TemporalModel, size: int) -> torch.Tensor:
     return torch.cat(readings)
 
 
+@pytest.mark.slow  # compiles everything anew for 8 bits
 def test_reads_in_8_bits_are_close_and_do_not_depend_on_the_batch_size() -> None:
     full, results = read_in_batches(model_of(), 200), []
     for size in (1, 7, 200):
@@ -156,6 +158,14 @@ def test_rows_on_disk_are_the_same_rows(monkeypatch: pytest.MonkeyPatch) -> None
         model.observe(later, Past(later))
     for name in here.state.fields:
         assert torch.equal(here.state[name], there.state[name]), name
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("slow_code_dim", [0, 16])
+def test_bytes_are_as_declared(precision: str, slow_code_dim: int) -> None:
+    model = model_of(precision=precision, slow_code_dim=slow_code_dim)
+    declared = declared_bytes(model.card.keeps, model.config, model.graph)
+    assert kept_bytes(model) == declared
 
 
 def test_slow_scales_are_at_most_as_wide_as_others() -> None:

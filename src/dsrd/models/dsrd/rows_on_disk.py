@@ -19,7 +19,7 @@ from dsrd.models.dsrd.clock import EVENTS
 from dsrd.models.dsrd.walk_state import NodeRows
 from dsrd.state import State
 
-BYTES = 1 << 29
+BYTES = 1 << 28
 """Memory is given back when events have touched rows of so many bytes."""
 
 

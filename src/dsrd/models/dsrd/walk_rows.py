@@ -129,7 +129,7 @@ def _load_numbers(plain: Any, rows: Any, row: int, r: int, columns: Any, room: A
 def _load_bytes(plain: Any, rows: Any, row: int, r: int, columns: Any, room: Any) -> Any:
     start = first_column(columns, r, STEP_BYTES)
     end = start + columns[r]
-    step = step_of(np.int64(rows[row, end]) & 255, np.int64(rows[row, end + 1]) & 255)
+    step = step_of(int(rows[row, end]) & 255, int(rows[row, end + 1]) & 255)
     for i in range(columns[r]):
         room[i] = step * np.float32(rows[row, start + i])
     for i in range(columns[r], len(room)):

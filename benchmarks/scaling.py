@@ -4,6 +4,8 @@
   negative each) and observed, in batches of 200. Microseconds per event.
 - by_batch: forward and backward of one large batch, in chunks that give the same loss and gradient.
 
+Longer streams and more nodes, in bounded memory: `benchmarks/beyond_memory.py`.
+
 Each size runs in its own process, on one thread, so that its peak memory is measured alone. Seconds are CPU
 seconds; `wall` marks elapsed ones. Every size of a stream is measured three times, in rotation, and the fastest
 counts, so that other load on the machine affects all sizes alike. Prints the figures and then one JSON object,

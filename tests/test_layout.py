@@ -38,6 +38,7 @@ LAYERS = (
     ("events",),
     ("ranges",),
     ("protocol",),
+    ("mapped",),
     ("state",),
     ("config",),
     ("data", "synthetic"),

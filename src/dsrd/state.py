@@ -15,6 +15,7 @@ The contract between a model, its state and the rest of the library:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Literal
 
 import torch
@@ -57,6 +58,7 @@ class State(nn.Module):
         self._compiled: set[str] = set()
         self._table: dict[str, str] = {}  # the table that a field is a column of
         self._holds: dict[str, Ids] = {}
+        self._enlarge: dict[str, Callable[[Tensor, int], Tensor]] = {}
         self._rules: list[Callable[[Mapping[str, Tensor]], Fault]] = []
 
     def declare(
@@ -67,12 +69,13 @@ class State(nn.Module):
         compiled: bool = False,
         table: str = "",
         holds: Ids | None = None,
+        grow: Callable[[Tensor, int], Tensor] | None = None,
     ) -> None:
         """Add a field; `init(rows)` makes its initial tensor (only per-node fields use `rows`).
 
         A `compiled` field is read by compiled code and stays in main memory on whatever device the weights are.
         Fields of one `table` have rows of their own, as many as each other. A field that `holds` ids of nodes or
-        of events holds no other numbers.
+        of events holds no other numbers. `grow(field, rows)` enlarges a per-node field that need not be copied.
         """
         self._init[name] = init
         if per_node:
@@ -83,6 +86,8 @@ class State(nn.Module):
             self._table[name] = table
         if holds:
             self._holds[name] = holds
+        if grow:
+            self._enlarge[name] = grow
         self.register_buffer(name, init(self._rows), persistent=False)
 
     def require(self, rule: Callable[[Mapping[str, Tensor]], Fault]) -> None:
@@ -202,16 +207,35 @@ class State(nn.Module):
         """Bytes of a node's rows in all per-node fields."""
         return sum(self[name][:1].nbytes for name in self._per_node)
 
+    @property
+    def rows(self) -> int:
+        """Rows of per-node fields."""
+        return self._rows
+
+    def slots(self) -> dict[str, int]:
+        """The slots of each table."""
+        return {table: len(self[name]) for name, table in self._table.items()}
+
+    def bytes_per_slot(self) -> dict[str, int]:
+        """Bytes of a slot in all columns of each table."""
+        tables: dict[str, int] = {}
+        for name, table in self._table.items():
+            tables[table] = tables.get(table, 0) + self[name][:1].nbytes
+        return tables
+
     def nbytes(self) -> int:
         """Memory of all fields, in bytes."""
         return sum(self[name].numel() * self[name].element_size() for name in self._init)
 
     def _grow(self, rows: int) -> None:
         for name in self._per_node:
-            old, larger = self[name], self._init[name](rows).to(self[name])
-            larger[: len(old)] = old
-            self[name] = larger
+            self[name] = self._enlarge.get(name, partial(self._copied, name))(self[name], rows)
         self._rows = rows
+
+    def _copied(self, name: str, old: Tensor, rows: int) -> Tensor:
+        larger = self._init[name](rows).to(old)
+        larger[: len(old)] = old
+        return larger
 
 
 def _not_a_number(name: str, value: Tensor) -> Fault:

@@ -24,6 +24,7 @@ from dsrd.history.live import Live
 from dsrd.history.past import Past
 from dsrd.models import TemporalModel, model_class, names
 from dsrd.models.base import link_loss
+from dsrd.models.state_size import declared_bytes, formulas, kept_bytes
 from dsrd.negatives.sampling import TrainingNegatives
 from dsrd.protocol import PROTOCOLS
 from dsrd.train import checkpoint
@@ -297,6 +298,17 @@ def test_state_grows_linearly_with_nodes(name: str, stream: Dataset) -> None:
         model.observe(Events.from_numpy([rows - 1], [1], [1.0]), past_of(wide))  # rows are made at first use
         sizes.append(model.state.nbytes())
     assert sizes[2] - sizes[1] == sizes[1] - sizes[0]
+
+
+def test_state_bytes_match_the_declared_formula(name: str, model: TemporalModel, stream: Dataset) -> None:
+    """`card.keeps`, over the settings; a model from another folder may leave it out."""
+    declared = formulas(model.card, parted(name)[1])
+    home = Path(dsrd.models.__file__).parent
+    if not declared and home not in Path(inspect.getfile(type(model))).parents:
+        pytest.skip(f"{name}: declares no sizes")
+    observed(model, stream, 200)
+    sizes = declared_bytes(declared, model.config, model.graph)
+    assert kept_bytes(model) == {part: size for part, size in sizes.items() if size}
 
 
 def test_same_seed_same_run(name: str, stream: Dataset, task: Task) -> None:

@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 __path__.extend(filter(None, os.environ.get("DSRD_MODELS", "").split(os.pathsep)))
-_NOT_MODELS = ("base", "card")
+_NOT_MODELS = ("base", "card", "state_size")
 DEFAULT = "dsrd"
 """The model trained when none is named."""
 DEMO = ("edgebank", "dsrd")

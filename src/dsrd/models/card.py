@@ -20,6 +20,7 @@ class Preset:
     about: str  # a few words
     model: Mapping[str, Any]  # settings of the model, over its defaults
     recipe: Mapping[str, Any]  # training settings, over the published defaults
+    keeps: Mapping[str, str] | None = None  # as in the card, if the state is another one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +29,7 @@ class ModelCard:
 
     paper: str  # who published it, where
     reads: str  # what a score depends on
+    keeps: Mapping[str, str] = field(default_factory=dict)  # bytes of the state, see `state_size`
     cost: str = "not said"  # of one score, in a few words (k: `neighbors`)
     recipe: Mapping[str, Any] = field(default_factory=dict)  # training settings, over the published defaults
     presets: Mapping[str, Preset] = field(default_factory=dict)  # further variants, by name

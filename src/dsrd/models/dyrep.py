@@ -61,6 +61,7 @@ class DyRep(NodeEncoder):
     card = ModelCard(
         paper="Trivedi et al., ICLR 2019",
         reads="memory of each endpoint",
+        keeps={"node": "4 * (3 * max(dim, edge_dim, node_dim) + time_dim + edge_dim) + 17"},
         cost="memory; per message k links, 1 attention layer",
         small={"neighbors": 4, "dim": 16, "time_dim": 8, "dropout": 0.0},
     )

@@ -67,6 +67,7 @@ class EdgeBank(TemporalModel):
     card = ModelCard(
         paper="Poursafaei et al., NeurIPS 2022",
         reads="the pair's own history",
+        keeps={"slot of pairs": "32", "slot of times": "8", "rest": "24"},
         cost="one look-up",
         rule=True,
         any_clock=True,

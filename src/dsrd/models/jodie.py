@@ -58,6 +58,7 @@ class JODIE(TemporalModel):
     card = ModelCard(
         paper="Kumar et al., KDD 2019",
         reads="memory of each endpoint and its age",
+        keeps={"node": "4 * (3 * max(dim, edge_dim, node_dim) + time_dim + edge_dim) + 17"},
         cost="memory only, no links",
         small={"dim": 16, "time_dim": 8, "dropout": 0.0},
     )

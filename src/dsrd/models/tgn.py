@@ -56,6 +56,7 @@ class TGN(NodeEncoder):
     card = ModelCard(
         paper="Rossi et al., 2020",
         reads="memory and recent neighbours of each endpoint",
+        keeps={"node": "4 * (3 * max(dim, edge_dim, node_dim) + time_dim + edge_dim) + 17"},
         cost="memory, k links, 1 attention layer",
         small={"neighbors": 4, "dim": 16, "time_dim": 8, "dropout": 0.0},
     )

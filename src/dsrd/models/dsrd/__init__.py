@@ -107,6 +107,7 @@ __all__ = ["DSRD", "DSRDConfig"]
 
 PAPER = Preset(
     "the paper's equations as written",
+    keeps={"node": "4 * layers * dim * dim // heads"},
     model={
         "state": "dense",
         "dim": 64,
@@ -127,6 +128,13 @@ class DSRD(TemporalModel):
     card = ModelCard(
         paper="Dual-Scale Retentive Dynamics",
         reads="state of both endpoints and of their recent partners",
+        keeps={
+            "node": "2 * walk_bytes + 16 * count_scales + 16"
+            " + (4 * scales * (1 + min(edge_dim, 16)) + 8) * min(edge_dim, 1)",
+            "slot of key": "4 * count_scales + 20",
+            "slot of follow_key": "4 * count_scales + 20",
+            "rest": "40 + (8 * scales * (1 + 2 * min(edge_dim, 16)) + 32) * min(edge_dim, 1)",
+        },
         cost="k links, a state read of each, 2 layers",
         recipe={
             "lr": 1e-3,

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsrd.compiled import compiled
-from dsrd.history.index import Index
-from dsrd.models.dsrd.bfloat16 import widened_row
+from dsrd.history.index import Index, Ints
 from dsrd.models.dsrd.clock import read_clock
 from dsrd.models.dsrd.overlay import Queries, copied_row
 from dsrd.models.dsrd.walk_queries import Pending, T, View, add_pending, empty_endpoint, length, load, state_row
+from dsrd.models.dsrd.walk_rows import ROOM, stored_row
 from dsrd.models.dsrd.walk_state import NodeRows, Singles
 from dsrd.models.dsrd.windows import empty_windows, fill_window
 
@@ -30,7 +30,7 @@ class Latest(NamedTuple, Generic[T]):
 def read_sources(view: View, pending: Pending, index: Index, queries: Queries, out: Latest[NDArray[Any]]) -> None:
     """What is known about the first node of each pair, in the order of their times."""
     windows, added = empty_windows(out.age.shape[1]), 0
-    source, codes = empty_endpoint(len(view.decay.rate), view.state.nodes.step1.shape[2])
+    source, codes = empty_endpoint(len(view.decay.rate), view.decay.columns[0])
     for q in queries.order:
         time, node = queries.time[q], queries.ends[0, q]
         added = add_pending(view, pending, added, time, codes)
@@ -43,10 +43,10 @@ def read_sources(view: View, pending: Pending, index: Index, queries: Queries, o
 
 
 @compiled
-def write_directions(nodes: NodeRows, row: int, rate: int, out: Singles) -> None:
+def write_directions(nodes: NodeRows, row: int, rate: int, columns: Ints, out: Singles) -> None:
     """S1 and S2 of a node at one rate, scaled to length 1; 0 without events.  # [2, width]"""
     for step, rows in enumerate((nodes.step1, nodes.step2)):
-        vector = widened_row(rows[row, rate], np.empty(out.shape[1], np.float32))
+        vector = stored_row(rows[row, rate], rows, row, rate, columns, np.empty(out.shape[1], np.float32))
         size = length(vector)
         if size > 0:
             out[step] = vector / size
@@ -58,12 +58,13 @@ def directions(view: View, pending: Pending, queries: Queries, out: Singles) -> 
 
     Nodes that meet the same partners have similar directions, up to the noise of the codes.
     """
-    slowest, codes, added = int(np.argmin(view.decay.rate)), np.empty((2, out.shape[2]), np.float32), 0
+    slowest, codes, added = int(np.argmin(view.decay.rate)), np.empty((2 + ROOM, out.shape[2]), np.float32), 0
     for q in queries.order:
         added = add_pending(view, pending, added, queries.time[q], codes)
         node = queries.ends[0, q]
         row = copied_row(view.copied, node)
         if row >= 0:
-            write_directions(view.overlay.nodes, row, slowest, out[q])
+            write_directions(view.overlay.nodes, row, slowest, view.decay.columns, out[q])
         else:
-            write_directions(view.state.nodes, state_row(view.state.nodes, node), slowest, out[q])
+            known = state_row(view.state.nodes, node)
+            write_directions(view.state.nodes, known, slowest, view.decay.columns, out[q])

@@ -27,9 +27,11 @@ from dsrd.models.dsrd.memory import Memory
 from dsrd.models.dsrd.node_queries import Latest
 from dsrd.models.dsrd.overlay import Queries, queries_of, unobserved
 from dsrd.models.dsrd.retention import Body, signed_log
+from dsrd.models.dsrd.rows_on_disk import Sleepers, grown_rows, mapped_rows
 from dsrd.models.dsrd.settings import DSRDConfig
 from dsrd.models.dsrd.walk_layer import WalkLayer
 from dsrd.models.dsrd.walk_queries import Pending, Reading, View
+from dsrd.models.dsrd.walk_rows import row_size, step_fault
 from dsrd.models.dsrd.walk_state import (
     ACT_KINDS,
     Arrivals,
@@ -50,7 +52,7 @@ PAIR_FIELDS = ("key", "met", "count", "met_last", "size")  # of the state, in th
 FOLLOW_FIELDS = tuple(f"follow_{name}" for name in PAIR_FIELDS)
 LATEST = 4  # latest events of a node that its activity is read from
 FIRST_SLOTS = 1024  # of an empty table of pairs
-PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.int8}
 
 
 class Walks(Body):
@@ -82,6 +84,7 @@ class Walks(Body):
         self.register_buffer("tick", torch.ones(()))
         self.fine: Tensor  # [fine]: decay of exact counts, per event of the stream
         self.register_buffer("fine", torch.ones(len(config.count_scales), dtype=torch.float64))
+        self._sleepers = Sleepers()
         _declare(state, config)
 
     def calibrate(self, train: Events) -> None:
@@ -228,11 +231,15 @@ class Walks(Body):
         columns: tuple[NDArray[Any], ...] = walks.pairs + walks.follows
         for name, array in zip(PAIR_FIELDS + FOLLOW_FIELDS, columns, strict=True):  # `with_room` may enlarge them
             state[name] = as_tensor(array)
+        if self.config.rows_on_disk:
+            self._sleepers.sweep(state, float(1 / self.rate.min()))
         if self.content is not None:
             self.content.observe(events, past, state, self._decay().rate)
 
     def _decay(self) -> Decay:
-        return Decay(self.rate.cpu().numpy(), self.fine.cpu().numpy())
+        columns = np.array(self.config.columns)
+        gain = np.sqrt(columns[0] / columns).astype(np.float32)
+        return Decay(self.rate.cpu().numpy(), self.fine.cpu().numpy(), columns, gain)
 
 
 def _arrays(state: State) -> WalkState:
@@ -253,16 +260,22 @@ def _array(field: Tensor) -> NDArray[Any]:
 
 def _declare(state: State, config: DSRDConfig) -> None:
     rates, fine, precision = len(config.scales), len(config.count_scales), PRECISIONS[config.precision]
-    declare = partial(state.declare, compiled=True)
+    on_disk = config.rows_on_disk
+    declare, rows = partial(state.declare, compiled=True), mapped_rows if on_disk else _rows
+    per_node = partial(declare, per_node=True, grow=grown_rows if on_disk else None)
+    packed = (row_size(np.array(config.columns), config.precision == "int8"),)
     for name in ("step1", "step2"):
-        declare(name, partial(_rows, (rates, config.code_dim), precision), per_node=True)
-    declare("acts", partial(_rows, (ACT_KINDS, fine), torch.float32), per_node=True)
-    declare("last", partial(_rows, (), torch.float64), per_node=True)
-    declare("previous", partial(_rows, (), torch.int64), per_node=True, holds="nodes")
+        shape = packed if config.packed else (rates, config.code_dim)
+        per_node(name, partial(rows, shape, precision))
+    per_node("acts", partial(rows, (ACT_KINDS, fine), torch.float32))
+    per_node("last", partial(rows, (), torch.float64))
+    per_node("previous", partial(rows, (), torch.int64), holds="nodes")
     for names in (PAIR_FIELDS, FOLLOW_FIELDS):
         for name, column in zip(names, PairRows._fields, strict=True):
             declare(name, partial(_empty_column, column, fine), table="" if column == "size" else names[0])
         state.require(partial(_table_fault, names))
+    if config.precision == "int8":
+        state.require(partial(step_fault, np.array(config.columns)))
     declare("clock", lambda _: torch.tensor([0.0, 0.0, -math.inf], dtype=torch.float64))
 
 

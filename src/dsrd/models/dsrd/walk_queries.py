@@ -16,9 +16,9 @@ from dsrd.compiled import compiled, inlined, vectorised
 from dsrd.events import NULL
 from dsrd.history.index import Floats, Index, Ints, history
 from dsrd.history.pair_table import EMPTY, slot_of
-from dsrd.models.dsrd.bfloat16 import widened_row
 from dsrd.models.dsrd.clock import advance_clock, read_clock
 from dsrd.models.dsrd.overlay import CopiedNodes, Queries, Unobserved, copied_row, copied_rows, read_only
+from dsrd.models.dsrd.walk_rows import ROOM, faded, stored_row
 from dsrd.models.dsrd.walk_state import (
     ACT_KINDS,
     RECEIVED,
@@ -34,7 +34,6 @@ from dsrd.models.dsrd.walk_state import (
     copy_pair,
     empty_table,
     entered,
-    faded,
     in_table,
     power_of_two,
     write_code,
@@ -88,7 +87,7 @@ class Endpoint(NamedTuple):
     kept: Singles  # [rates]: the factor by which S1 has decayed since; that of S2 is its square
     first_code: Singles  # [width]: of the first node
     first_kept: Singles  # [rates]: the same factor of its walks
-    room: Singles  # [2, width]: for rows converted from bfloat16
+    room: Singles  # [2, width]: for rows that are not stored as float32
 
 
 def pair_width(rates: int, fine: int) -> int:
@@ -199,20 +198,22 @@ def products(
 
 
 @inlined
-def read_walks(nodes: NodeRows, row: int, other: Endpoint, now: float, rate: Floats, out: Singles) -> None:
+def read_walks(nodes: NodeRows, row: int, other: Endpoint, now: float, decay: Decay, out: Singles) -> None:
     """Products of two nodes' walks, decayed to now.  # [PRODUCTS * rates]"""
-    for r in range(len(rate)):
-        kept, other_kept = faded(rate[r], now - nodes.last[row]), other.kept[r]
+    columns = decay.columns
+    for r in range(len(decay.rate)):
+        kept, other_kept = faded(decay.rate[r], now - nodes.last[row]), other.kept[r]
         other.first_kept[r] = kept
         at = PRODUCTS * r
         if kept == 0 and other_kept == 0:  # both have been silent for long
             for i in range(PRODUCTS):
                 out[at + i] = 0
             continue
-        one, two = widened_row(nodes.step1[row, r], other.room[0]), widened_row(nodes.step2[row, r], other.room[1])
+        one = stored_row(nodes.step1[row, r], nodes.step1, row, r, columns, other.room[0])
+        two = stored_row(nodes.step2[row, r], nodes.step2, row, r, columns, other.room[1])
         a, b, c, d, e, f = products(other.first_code, one, two, other.code, other.one[r], other.two[r])
-        out[at] = a * (other_kept * other_kept)
-        out[at + 1] = b * (kept * kept)
+        out[at] = decay.gain[r] * a * (other_kept * other_kept)
+        out[at + 1] = decay.gain[r] * b * (kept * kept)
         out[at + 2] = c * (kept * other_kept)
         out[at + 3] = d * (kept * other_kept * other_kept)
         out[at + 4] = e * (kept * kept * other_kept)
@@ -265,11 +266,11 @@ def read_pair(view: View, node: int, other_node: int, other: Endpoint, now: floa
     at = PRODUCTS * len(view.decay.rate)
     end = at + COUNTS * len(fine)
     if row >= 0:
-        read_walks(new.nodes, row, other, now, view.decay.rate, out)
+        read_walks(new.nodes, row, other, now, view.decay, out)
         read_events(new.nodes, row, now, view.decay, other.first_kept, out[at + EVENTS :])
     else:
         known_row = state_row(known.nodes, node)
-        read_walks(known.nodes, known_row, other, now, view.decay.rate, out)
+        read_walks(known.nodes, known_row, other, now, view.decay, out)
         read_events(known.nodes, known_row, now, view.decay, other.first_kept, out[at + EVENTS :])
     out[end] = read_counts(new.pairs, known.pairs, (node, other_node), now, fine, out[at + FORTH :])
     out[end + 1] = read_counts(new.pairs, known.pairs, (other_node, node), now, fine, out[at + BACK :])
@@ -300,8 +301,12 @@ def load_rows(nodes: NodeRows, row: int, decay: Decay, now: float, endpoint: End
     for r in range(rates):
         kept = faded(decay.rate[r], now - nodes.last[row])
         endpoint.kept[r] = kept
-        copy_values(widened_row(nodes.step1[row, r], endpoint.room[0]), endpoint.one[r])
-        copy_values(widened_row(nodes.step2[row, r], endpoint.room[0]), endpoint.two[r])
+        copy_values(
+            stored_row(nodes.step1[row, r], nodes.step1, row, r, decay.columns, endpoint.room[0]), endpoint.one[r]
+        )
+        copy_values(
+            stored_row(nodes.step2[row, r], nodes.step2, row, r, decay.columns, endpoint.room[0]), endpoint.two[r]
+        )
         out[2 * r] = length(endpoint.one[r]) * kept
         out[2 * r + 1] = length(endpoint.two[r]) * kept * kept
     for r in range(len(decay.fine)):
@@ -367,8 +372,8 @@ def answer(
 
 @compiled
 def empty_endpoint(rates: int, width: int) -> tuple[Endpoint, Singles]:
-    """Work space for an endpoint, and for the codes of an event that is added.  # ..., [2, width]"""
-    vectors, walks = np.empty((6, width), np.float32), np.empty((2, rates, width), np.float32)
+    """Work space for an endpoint, and for adding an event.  # ..., [2 + ROOM, width]"""
+    vectors, walks = np.empty((6 + ROOM, width), np.float32), np.empty((2, rates, width), np.float32)
     kept = np.empty((2, rates), np.float32)
     return Endpoint(vectors[0], walks[0], walks[1], kept[0], vectors[1], kept[1], vectors[2:4]), vectors[4:]
 
@@ -395,7 +400,7 @@ def read(
     Windows hold up to k events. Returns how many rows of `out.partner` are in use.
     """
     windows, added, taken = empty_windows(k), 0, 1
-    other, codes = empty_endpoint(len(view.decay.rate), view.state.nodes.step1.shape[2])
+    other, codes = empty_endpoint(len(view.decay.rate), view.decay.columns[0])
     for q in queries.order:
         added = add_pending(view, pending, added, queries.time[q], codes)
         for side in range(2):

@@ -17,9 +17,10 @@ Ages are readings of `clock`. `walk_queries` reads the state.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numba.extending import overload
 from numpy.typing import NDArray
 
 from dsrd.compiled import compiled, inlined
@@ -29,21 +30,22 @@ from dsrd.history.index import Floats, Ints
 from dsrd.history.pair_table import EMPTY, slot_of
 from dsrd.models.dsrd.bfloat16 import narrowed, widened
 from dsrd.models.dsrd.clock import Clock, advance_clock
+from dsrd.models.dsrd.walk_rows import INLINED, ROOM, extend_packed, faded
 
 Singles = NDArray[np.float32]
 Halves = NDArray[np.int16]  # bfloat16 as integers, see `bfloat16`
+Bytes = NDArray[np.int8]  # see `walk_rows`
 
 SENT, RECEIVED, SENT_TO_STRANGER, RECEIVED_FROM_STRANGER = range(4)
 ACT_KINDS = 4
 SIGNS = (2.0 * ((np.arange(256)[:, None] >> np.arange(8)) & 1) - 1).astype(np.float32)  # of the bits of a byte
-GONE = 104  # exp(-GONE) is less than half of the smallest float32
 
 
 class NodeRows(NamedTuple):
     """What is kept per node. Decayed values are those at the node's last event."""
 
-    step1: Singles | Halves  # [N, rates, width]: S1
-    step2: Singles | Halves  # [N, rates, width]: S2
+    step1: Singles | Halves | Bytes  # [N, rates, width]: S1; or packed, [N, ...], see `walk_rows`
+    step2: Singles | Halves | Bytes  # likewise: S2
     acts: Singles  # [N, ACT_KINDS, fine]: decayed counts of events, by kind
     last: Floats  # [N]: clock reading of the node's last event
     previous: Ints  # [N]: partner in the node's last event, NULL before the first one
@@ -67,10 +69,12 @@ class WalkState(NamedTuple):
 
 
 class Decay(NamedTuple):
-    """Decay rates per event of the stream."""
+    """Decay rates per event of the stream, and how wide walks are at each."""
 
     rate: Floats  # [rates]: of walks
     fine: Floats  # [fine]: of exact counts
+    columns: Ints  # [rates]: numbers kept of walks; fewer than the first only in packed rows
+    gain: Singles  # [rates]: sqrt(width / columns), by which signs of a code grow where fewer of them are used
 
 
 class Arrivals(NamedTuple):
@@ -112,13 +116,6 @@ def write_code(node: int, out: Singles) -> None:
 
 
 @inlined
-def faded(rate: float, age: float) -> np.float32:
-    """exp(-rate age), which in float32 is 0 from `GONE` on."""
-    exponent = rate * age
-    return np.float32(np.exp(-exponent)) if exponent < GONE else np.float32(0)
-
-
-@inlined
 def extend_walks(nodes: NodeRows, event: Meeting, rate: Floats, codes: Singles, bits: np.uint64) -> None:
     """Decay the walk rows of both nodes to now; then add the partner's code to S1 and the partner's S1 to S2.
 
@@ -145,6 +142,21 @@ def extend_walks(nodes: NodeRows, event: Meeting, rate: Floats, codes: Singles, 
                 step2[dst, r, i] = narrowed(dst_two + src_one, random >> np.uint64(48), step2[dst, r, i])
 
 
+def extend(nodes: NodeRows, event: Meeting, decay: Decay, codes: Singles, bits: np.uint64) -> None:
+    """`extend_walks`, or for packed rows `extend_packed`."""
+    if nodes.step1.ndim == 3:
+        extend_walks(nodes, event, decay.rate, codes, bits)
+    else:
+        extend_packed(nodes, event, decay, codes, bits)
+
+
+@overload(extend, strict=False, jit_options=INLINED)
+def _extend(nodes: Any, event: Any, decay: Any, codes: Any, bits: Any) -> Any:
+    if nodes.types[nodes.fields.index("step1")].ndim == 3:
+        return lambda nodes, event, decay, codes, bits: extend_walks(nodes, event, decay.rate, codes, bits)
+    return lambda nodes, event, decay, codes, bits: extend_packed(nodes, event, decay, codes, bits)
+
+
 @inlined
 def decay_acts(nodes: NodeRows, row: int, now: float, fine: Floats) -> None:
     """Decay a node's counts to now. Comes after `extend_walks`: it moves the reading that decays start from."""
@@ -157,10 +169,10 @@ def decay_acts(nodes: NodeRows, row: int, now: float, fine: Floats) -> None:
 
 @inlined
 def add(state: WalkState, event: Meeting, decay: Decay, codes: Singles) -> None:
-    """Add one event; `codes` hold those of its source and its target.  # [2, width]"""
+    """Add one event; `codes` hold those of its source and its target, then work space."""
     nodes, pairs, slot = state.nodes, state.pairs, event.slot
     bits = splitmix64(splitmix64(pairs.key[slot]) ^ np.uint64(pairs.meetings[slot]))  # unique in the stream
-    extend_walks(nodes, event, decay.rate, codes, bits)
+    extend(nodes, event, decay, codes, bits)
     decay_acts(nodes, event.src_row, event.now, decay.fine)
     decay_acts(nodes, event.dst_row, event.now, decay.fine)
     for r in range(len(decay.fine)):
@@ -205,7 +217,7 @@ def entered(pairs: PairRows, src: int, dst: int) -> int:
 @compiled
 def observe(state: WalkState, events: Arrivals, decay: Decay) -> None:
     """Add events in their order."""
-    codes = np.empty((2, state.nodes.step1.shape[2]), np.float32)
+    codes = np.empty((2 + ROOM, decay.columns[0]), np.float32)
     for e in range(len(events.src)):
         src, dst = events.src[e], events.dst[e]
         now = advance_clock(state.clock, events.time[e])

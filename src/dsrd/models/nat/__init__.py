@@ -101,6 +101,7 @@ class NAT(TemporalModel):
     card = ModelCard(
         paper="Luo & Li, LoG 2022",
         reads="memory and neighbour caches of each endpoint, joined",
+        keeps={"node": "4 * max(dim, edge_dim, node_dim) + 24 + (1 + near + far) * (4 * slot_dim + 24)"},
         cost="caches of fixed size, no links searched",
         small={
             "near": 8,

@@ -152,6 +152,11 @@ class PINT(PairEncoder):
     card = ModelCard(
         paper="Souza et al., NeurIPS 2022",
         reads="memory and recent neighbours, placed by walks to both endpoints",
+        keeps={
+            "node": "4 * (3 * max(dim, edge_dim, node_dim) + time_dim + edge_dim) + 17 + 24",
+            "slot of pool": "4 * hops + 4",
+            "rest": "8",
+        },
         cost="k + k^2 links in 2 layers, walk counts of each",
         small={"neighbors": 4, "dim": 16, "time_dim": 8},
     )

@@ -78,6 +78,7 @@ class TPNet(TemporalModel):
     card = ModelCard(
         paper="Lu et al., NeurIPS 2024",
         reads="walk state of the pair and of recent partners",
+        keeps={"node": "4 * (steps + 1) * code_dim + 8", "rest": "8"},
         cost="k links, walk states of each, 2 mixer blocks",
         small={
             "steps": 2,

@@ -23,7 +23,7 @@ from dsrd.report.figures.decays import (
 )
 from dsrd.report.figures.diagnostics import audit, calibration, surprise_over_time
 from dsrd.report.figures.ranks import paired_differences, rank_diagram
-from dsrd.report.figures.scalability import cost_against_rank, cost_of_growth, one_batch
+from dsrd.report.figures.scalability import beyond_memory, cost_against_rank, cost_of_growth, one_batch
 from dsrd.report.figures.training import learning_curves, quality_against_time
 from dsrd.report.measured import METRICS, PROTOCOLS, READINGS
 from dsrd.report.records import Records
@@ -81,6 +81,7 @@ DRAWINGS: tuple[Drawing, ...] = (
     Drawing("cost-against-rank", "scalability", "Cost against average rank", cost_against_rank),
     Drawing("one-batch", "scalability", "Edges in one batch", one_batch),
     Drawing("cost-of-growth", "scalability", "Cost against events and nodes", cost_of_growth),
+    Drawing("beyond-memory", "scalability", "Streams that do not fit in memory", beyond_memory),
     Drawing("learning-curves", "training", "Learning curves", learning_curves),
     Drawing("quality-against-time", "training", "Quality against time", quality_against_time),
     Drawing("calibration", "training", "Calibration", calibration),

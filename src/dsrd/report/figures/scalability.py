@@ -153,3 +153,33 @@ def cost_of_growth(records: Records) -> Figure:
                 panel.set(xscale="log", yscale="log", xlabel=f"number of {key}")
                 panel.legend()
     return figure
+
+
+BEYOND = {"nodes": "a new node per event, state and history on disk", "events": "history on disk"}
+"""The streams of benchmarks/beyond_memory.py."""
+
+
+def beyond_memory(records: Records) -> Figure:
+    """Time per event and memory while a stream goes on that is larger than what is kept in memory."""
+    found = {
+        each["stream"]: each["figures"]
+        for each in of_kind(records, "benchmark")
+        if each["benchmark"] == "beyond_memory"
+    }
+    if not found:
+        raise DsrdError("no record of streams beyond memory; run benchmarks/beyond_memory.py")
+    with style.styled():
+        figure, (time, memory) = style.new_figure(style.PAGE, 2.6, 1, 2)
+        for number, (stream, label) in enumerate(BEYOND.items()):
+            parts = found.get(stream, {}).get("parts", [])
+            events, look = [each["events"] for each in parts], style.look(number)
+            time.plot(events, [each["append_us"] + each["observe_us"] for each in parts], label=label, **look)
+            memory.plot(events, [each["rss_mb"] for each in parts], label=label, **look)
+            in_memory = [each["rss_mb"] - each["of_files_mb"] for each in parts]
+            memory.plot(events, in_memory, label=f"{label}: without mapped files", **style.look(number + 2))
+        time.set_ylabel("µs per event, append and observe")
+        memory.set_ylabel("resident memory, MB")
+        for panel in (time, memory):
+            panel.set(xlabel="events so far", ylim=(0, None))
+        figure.legend(*memory.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    return figure

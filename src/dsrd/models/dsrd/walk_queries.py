@@ -44,6 +44,7 @@ from dsrd.models.dsrd.windows import Windows, compare, empty_windows, fill_windo
 MEETINGS = 2  # exact counts without decay: first node to second, second to first
 FORTH, BACK, FOLLOWS, EVENTS = range(4)  # exact decayed counts: the same two, second right after first, of first
 COUNTS = 4
+UNSEEN = 40  # exp(-UNSEEN) times any length of walks is below the rounding of float32
 PRODUCTS = 6  # of {r, S1, S2} of one node with those of another, without the three that are counted exactly
 
 T = TypeVar("T")
@@ -198,16 +199,39 @@ def products(
     return a, b, c, d, e, f
 
 
+@vectorised
+def product(one: Singles, two: Singles) -> np.float32:
+    total = np.float32(0)
+    for n in range(len(one)):
+        total += one[n] * two[n]
+    return total
+
+
+@inlined
+def left(rate: float, age: float) -> np.float32:
+    """`faded`, but 0 from `UNSEEN` on: what is left then is lost in the rounding of any sum of products."""
+    exponent = rate * age
+    return np.float32(np.exp(-exponent)) if exponent < UNSEEN else np.float32(0)
+
+
 @inlined
 def read_walks(nodes: NodeRows, row: int, other: Endpoint, now: float, rate: Floats, out: Singles) -> None:
-    """Products of two nodes' walks, decayed to now.  # [PRODUCTS * rates]"""
+    """Products of two nodes' walks, decayed to now.  # [PRODUCTS * rates]
+
+    At fast rates most nodes have been silent for too long: without their walks, one product of six is left.
+    """
     for r in range(len(rate)):
-        kept, other_kept = faded(rate[r], now - nodes.last[row]), other.kept[r]
+        kept, other_kept = left(rate[r], now - nodes.last[row]), other.kept[r]
         other.first_kept[r] = kept
         at = PRODUCTS * r
-        if kept == 0 and other_kept == 0:  # both have been silent for long
+        if kept == 0 or other_kept == 0:
             for i in range(PRODUCTS):
                 out[at + i] = 0
+            if other_kept > 0:
+                out[at] = product(other.first_code, other.two[r]) * (other_kept * other_kept)
+            if kept > 0:
+                two = widened_row(nodes.step2[row, r], other.room[1])
+                out[at + 1] = product(two, other.code) * (kept * kept)
             continue
         one, two = widened_row(nodes.step1[row, r], other.room[0]), widened_row(nodes.step2[row, r], other.room[1])
         a, b, c, d, e, f = products(other.first_code, one, two, other.code, other.one[r], other.two[r])
@@ -298,8 +322,11 @@ def load_rows(nodes: NodeRows, row: int, decay: Decay, now: float, endpoint: End
     """Copy a node's walks; write their lengths, then decayed counts of the node's events.  # [node_width]"""
     rates = len(decay.rate)
     for r in range(rates):
-        kept = faded(decay.rate[r], now - nodes.last[row])
+        kept = left(decay.rate[r], now - nodes.last[row])
         endpoint.kept[r] = kept
+        if kept == 0:
+            out[2 * r] = out[2 * r + 1] = 0
+            continue
         copy_values(widened_row(nodes.step1[row, r], endpoint.room[0]), endpoint.one[r])
         copy_values(widened_row(nodes.step2[row, r], endpoint.room[0]), endpoint.two[r])
         out[2 * r] = length(endpoint.one[r]) * kept

@@ -156,7 +156,9 @@ class DSRD(TemporalModel):
         self.heads = self.body.heads
         self.any_clock = self.body.any_clock
         self.partner = Head(self.body.width, 2 * config.dim, config.dropout)
-        self.source = Head(self.body.source_width, 2 * config.dim, config.dropout) if "pair" in self.heads else None
+        self.source = (
+            Head(self.body.source_width, 2 * config.dim, config.dropout) if "pair" in self.heads else None
+        )
         self.pools: Tensor  # [2]: the sources and the targets of the training events
         self.register_buffer("pools", torch.ones(2, dtype=torch.int64))
 

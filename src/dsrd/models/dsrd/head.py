@@ -20,8 +20,8 @@ class Head(nn.Sequential):
         nn.init.zeros_(last.bias)
         super().__init__(nn.Linear(width, hidden), nn.GELU(), Dropout(dropout), last)
 
-    def forward(self, x: Tensor) -> Tensor:  # [Q, width] -> [Q, 1]
-        if x.device.type != "cpu" or x.dtype != torch.float32:
+    def forward(self, x: Tensor) -> Tensor:  # [..., width] -> [..., 1]
+        if x.device.type != "cpu" or x.dtype != torch.float32 or x.dim() != 2:
             return self.plainly(x)
         first, _, drop, last = self
         assert isinstance(drop, Dropout)

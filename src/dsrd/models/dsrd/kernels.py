@@ -44,7 +44,9 @@ def mixtures(raw_place: Tensor, log_scales: Tensor, places: Tensor, fixed: bool 
         weight[..., -1] = 1
         return weight
     wanted = (places[0] + torch.sigmoid(raw_place) * (places[-1] - places[0])).unsqueeze(-1)  # [..., H, 1]
-    passed = ((wanted - log_scales[:-1]) / log_scales.diff()).clamp(0, 1)  # [..., H, G - 1]: share of each interval
+    passed = ((wanted - log_scales[:-1]) / log_scales.diff()).clamp(
+        0, 1
+    )  # [..., H, G - 1]: share of each interval
     first, last = 1 - passed[..., :1], passed[..., -1:]
     return torch.cat([first, passed[..., :-1] - passed[..., 1:], last], dim=-1)
 

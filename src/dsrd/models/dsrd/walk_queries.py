@@ -70,7 +70,9 @@ class Pending(NamedTuple):
 class Reading(NamedTuple, Generic[T]):
     """What state and windows say about pairs, either endpoint first. Ages and counts are not scaled."""
 
-    partner: T  # [1 + U, pair]: each distinct partner of a window with its other endpoint; row 0 is zeros, for none
+    partner: (
+        T  # [1 + U, pair]: each distinct partner of a window with its other endpoint; row 0 is zeros, for none
+    )
     which: T  # [T]: the row of each event's partner; events of a window are side by side, the newest first
     counts: T  # [T, WINDOW]
     age: T  # [T]
@@ -371,7 +373,12 @@ def write_windows(windows: Windows, time: float, firsts: tuple[int, int], out: R
 
 @inlined
 def answer(
-    view: View, queries: Queries, at: tuple[int, int], windows: Windows, other: Endpoint, out: Reading[NDArray[Any]]
+    view: View,
+    queries: Queries,
+    at: tuple[int, int],
+    windows: Windows,
+    other: Endpoint,
+    out: Reading[NDArray[Any]],
 ) -> int:
     """Everything that state and windows say about one pair at one time, from either endpoint.
 
@@ -414,9 +421,7 @@ def first_events(index: Index, queries: Queries, k: int) -> Ints:
 
 
 @compiled
-def read(
-    view: View, pending: Pending, index: Index, queries: Queries, k: int, out: Reading[NDArray[Any]]
-) -> int:
+def read(view: View, pending: Pending, index: Index, queries: Queries, k: int, out: Reading[NDArray[Any]]) -> int:
     """Answer pairs in the order of their times, each from the state and the pending events strictly before it.
 
     Windows hold up to k events. Returns how many rows of `out.partner` are in use.

@@ -32,7 +32,9 @@ def main() -> None:
     parser.add_argument("--model", default="dsrd")
     parser.add_argument("--preset", default="published")
     parser.add_argument("--batches", type=int, default=12, help="training batches at each of three places")
-    parser.add_argument("--pairs", type=int, default=2000, help="test events, which are scored with one negative each")
+    parser.add_argument(
+        "--pairs", type=int, default=2000, help="test events, which are scored with one negative each"
+    )
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--save", type=Path, help="file to append the record to")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
@@ -51,7 +53,9 @@ def main() -> None:
 
 
 def git(*words: str) -> str:
-    return subprocess.run(["git", "-C", str(TREE), *words], check=True, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(
+        ["git", "-C", str(TREE), *words], check=True, capture_output=True, text=True
+    ).stdout.strip()
 
 
 def compare(options: argparse.Namespace, place: Path) -> dict[str, Any]:
@@ -66,12 +70,15 @@ def compare(options: argparse.Namespace, place: Path) -> dict[str, Any]:
         loads.append(os.getloadavg()[0])
     for worker in workers.values():
         worker.communicate()
-    least = {name: {part: min(turn[part] for turn in turns) for part in turns[0]} for name, turns in seconds.items()}
+    least = {
+        name: {part: min(turn[part] for turn in turns) for part in turns[0]} for name, turns in seconds.items()
+    }
     parts = ("seconds_per_epoch", "seconds_per_1000_pairs")
     turns = range(options.turns)
     return {
         "commit": git("rev-parse", "--short", options.commit),
-        "here": git("rev-parse", "--short", "HEAD") + ("" if not git("status", "--short", "src") else " and changes"),
+        "here": git("rev-parse", "--short", "HEAD")
+        + ("" if not git("status", "--short", "src") else " and changes"),
         "dataset": options.dataset,
         "model": options.model,
         "preset": options.preset,

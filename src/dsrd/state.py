@@ -188,7 +188,8 @@ class State(nn.Module):
     def detach_(self) -> None:
         """Detach all fields: gradients do not flow into earlier batches."""
         for name in self._init:
-            self[name] = self[name].detach()
+            if self[name].requires_grad:
+                self[name] = self[name].detach()
 
     def known(self, node: Tensor) -> Tensor:
         """The rows to read for these nodes; row 0 for nodes without a row."""

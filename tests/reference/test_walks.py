@@ -181,15 +181,19 @@ def test_readings_equal_the_sums_over_earlier_events(events: Events, observed: i
         for side, (node, other_node) in enumerate(((a, b), (b, a))):
             assert close(reading.node[side, q], naive.node(node, t))
             window, across = naive.window(node, t, 4), naive.window(other_node, t, 4)
-            assert int((reading.event[side, q] > 0).sum()) == len(window)
+            row = side * len(pairs) + q
+            first, stop = reading.first[row : row + 2].tolist()
+            assert stop - first == len(window)
+            assert (reading.event[first:stop] > 0).all()
+            distinct = reading.which[first:stop].unique().tolist()
+            assert distinct == [*range(min(distinct, default=0), min(distinct, default=0) + len(distinct))]
             here, other = ([partner for partner, _, _ in each] for each in (window, across))
             for j, (partner, sent, moment) in enumerate(window):
                 across_at_time = [(met, then) for met, _, then in across].count((partner, moment))
                 at_time = [then for _, _, then in window].count(moment)
-                expected = naive.pair(partner, other_node, t)
-                expected += [float(partner == other_node), here.count(partner), other.count(partner)]
-                expected += [across_at_time, at_time, j / 4, sent]
-                assert close(reading.tokens[side, q, j], expected)
+                assert close(reading.partner[reading.which[first + j]], naive.pair(partner, other_node, t))
+                expected = [float(partner == other_node), here.count(partner), other.count(partner)]
+                assert close(reading.counts[first + j], [*expected, across_at_time, at_time, j / 4, sent])
 
 
 def test_the_state_does_not_depend_on_the_time_between_events() -> None:

@@ -97,11 +97,11 @@ from dsrd.history.past import Past
 from dsrd.models.base import ACTIVITY, GraphSpec, Questions, TemporalModel
 from dsrd.models.card import ModelCard, Preset
 from dsrd.models.dsrd.dense import Dense
+from dsrd.models.dsrd.head import Head
 from dsrd.models.dsrd.retention import Body
 from dsrd.models.dsrd.settings import DSRDConfig
 from dsrd.models.dsrd.walk_body import Walks
 from dsrd.negatives.sampling import TrainingNegatives
-from dsrd.nn.dropout import Dropout
 
 __all__ = ["DSRD", "DSRDConfig"]
 
@@ -163,8 +163,10 @@ class DSRD(TemporalModel):
         self.body: Body = body(config, graph, self.state)
         self.heads = self.body.heads
         self.any_clock = self.body.any_clock
-        self.partner = _head(self.body.width, config)
-        self.source = _head(self.body.source_width, config) if "pair" in self.heads else None
+        self.partner = Head(self.body.width, 2 * config.dim, config.dropout)
+        self.source = (
+            Head(self.body.source_width, 2 * config.dim, config.dropout) if "pair" in self.heads else None
+        )
         self.pools: Tensor  # [2]: the sources and the targets of the training events
         self.register_buffer("pools", torch.ones(2, dtype=torch.int64))
 
@@ -202,7 +204,6 @@ class DSRD(TemporalModel):
         if self.source is None:
             super().answer_uniformly(factor)
         head = self.source if factor == "activity" else self.partner
-        assert isinstance(head, nn.Sequential)
         for weight in head[-1].parameters():
             weight.zero_()
         if factor == "partner":
@@ -244,14 +245,6 @@ class DSRD(TemporalModel):
 
     def observe(self, events: Events, past: Past) -> None:
         self.body.observe(events, past, self.state)
-
-
-def _head(width: int, config: DSRDConfig) -> nn.Sequential:
-    hidden = 2 * config.dim
-    last = nn.Linear(hidden, 1)
-    nn.init.zeros_(last.weight)  # the first guess stands until the head has learned to correct it
-    nn.init.zeros_(last.bias)
-    return nn.Sequential(nn.Linear(width, hidden), nn.GELU(), Dropout(config.dropout), last)
 
 
 def _log(intensity: NDArray[np.float64]) -> Tensor:

@@ -39,6 +39,7 @@ class Known:
     s: Sequence[Tensor]  # [Q, pair] for each layer
     node: Tensor  # [2Q, node]
     node_x: Tensor  # [2Q, node_dim]
+    longest: int  # events in a window at most
 
     def sizes(self) -> Tensor:
         """1 if a window has events, and the logarithm of their number plus 1.  # [2Q, 2]"""
@@ -61,7 +62,14 @@ def encode(known: Known, modules: Modules) -> Tensor:
     if like.device.type != "cpu" or like.dtype != torch.float32 or not modules.layers:
         return encode_plainly(known, modules)
     age, settings = modules.age, [layer.settings() for layer in modules.layers]
-    weights = [modules.token.weight, modules.token.bias, age.rate, age.phase, modules.start.weight, modules.start.bias]
+    weights = [
+        modules.token.weight,
+        modules.token.bias,
+        age.rate,
+        age.phase,
+        modules.start.weight,
+        modules.start.bias,
+    ]
     for layer in modules.layers:
         weights += [*layer.weights(), *BlockWeights.of(layer.block)]
     h: Tensor = _Encode.apply(known, age.step, settings, known.z, known.node, *known.s, *weights)  # type: ignore[no-untyped-call]
@@ -72,7 +80,7 @@ def encode_plainly(known: Known, modules: Modules) -> Tensor:
     """The same in plain torch."""
     token, newest = tokens_plainly(known.events, known.z, modules.age, modules.token)
     h: Tensor = modules.start(torch.cat([newest, known.sizes(), known.node, known.node_x], dim=1))
-    window = Window(token, known.z, known.events.partner, known.x, known.events.first)
+    window = Window(token, known.z, known.events.partner, known.x, known.events.first, known.longest)
     for layer, s in zip(modules.layers, known.s, strict=False):
         h = layer(h, window, s)
     return h
@@ -89,7 +97,10 @@ class _Encode(torch.autograd.Function):
         token, newest, of_tokens = tokens_forward(known.events, step, z, TokenWeights(*weights[:4]), keep)
         columns = torch.cat([newest, known.sizes(), node, known.node_x], dim=1)
         h = linear(columns, weights[4], weights[5])
-        window, passes = Window(token, z, known.events.partner, known.x, known.events.first), list[LayerPass]()
+        window, passes = (
+            Window(token, z, known.events.partner, known.x, known.events.first, known.longest),
+            list[LayerPass](),
+        )
         for layer in range(depth):
             first = 6 + layer * PER_LAYER
             own = LayerWeights(*weights[first : first + len(LayerWeights._fields)])

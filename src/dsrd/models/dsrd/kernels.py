@@ -34,13 +34,21 @@ class Kernels(nn.Module):
 
         `places` are the log scales that places refer to. Without temporal decay only the slowest rate is read.
         """
-        if self.fixed or len(log_scales) == 1:
-            weight = self.raw_place.new_zeros(len(self.raw_place), len(log_scales))
-            weight[:, -1] = 1
-            return weight
-        wanted = self.log_scale(places).unsqueeze(1)  # [H, 1]
-        passed = ((wanted - log_scales[:-1]) / log_scales.diff()).clamp(0, 1)  # [H, G - 1]: share of each interval
-        return torch.cat([1 - passed[:, :1], passed[:, :-1] - passed[:, 1:], passed[:, -1:]], dim=1)
+        return mixtures(self.raw_place, log_scales, places, self.fixed)
+
+
+def mixtures(raw_place: Tensor, log_scales: Tensor, places: Tensor, fixed: bool = False) -> Tensor:
+    """`Kernels.weights` of several layers at once, or of one.  # [..., H], [G], [P] -> [..., H, G]"""
+    if fixed or len(log_scales) == 1:
+        weight = raw_place.new_zeros(*raw_place.shape, len(log_scales))
+        weight[..., -1] = 1
+        return weight
+    wanted = (places[0] + torch.sigmoid(raw_place) * (places[-1] - places[0])).unsqueeze(-1)  # [..., H, 1]
+    passed = ((wanted - log_scales[:-1]) / log_scales.diff()).clamp(
+        0, 1
+    )  # [..., H, G - 1]: share of each interval
+    first, last = 1 - passed[..., :1], passed[..., -1:]
+    return torch.cat([first, passed[..., :-1] - passed[..., 1:], last], dim=-1)
 
 
 def read_at(values: Tensor, weight: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dsrd.models.dsrd.kernels import Kernels, half_lives
+from dsrd.models.dsrd.kernels import Kernels, half_lives, mixtures
 from dsrd.models.dsrd.mixed_reads import Block, mixed_reads
 from dsrd.models.dsrd.retention import six_digits
 from dsrd.models.dsrd.settings import DSRDConfig
@@ -49,10 +49,10 @@ class LearnedReads(nn.Module):
     def kernels(self) -> list[tuple[Tensor, Tensor]]:
         """Per layer, the weights of the grid's rates in the heads' kernels: of walks, of counts."""
         places = self.count_scales if self.counts > 1 else self.walk_scales
-        counts = [layer.weights(self.count_scales, places) for layer in self._layers()]
-        if self.one_grid:
-            return list(zip(counts, counts, strict=True))
-        walks = [layer.weights(self.walk_scales, places) for layer in self._layers()]
+        layers = self._layers()
+        raw, fixed = torch.stack([layer.raw_place for layer in layers]), layers[0].fixed  # [L, H]
+        counts = mixtures(raw, self.count_scales, places, fixed).unbind()
+        walks = counts if self.one_grid else mixtures(raw, self.walk_scales, places, fixed).unbind()
         return list(zip(walks, counts, strict=True))
 
     def pair(self, grid: Tensor, kernels: list[tuple[Tensor, Tensor]]) -> Tensor:

@@ -142,7 +142,8 @@ class Walks(Body):
         layers = [layer for layer in self.layers if isinstance(layer, WalkLayer)]
         modules = Modules(self.age, self.token, self.start, [] if self.config.ablate == "no_block" else layers)
         s_of_layers = s.split(self.reads.pair_dim, dim=1)
-        h = encode(Known(events, x, z, s_of_layers, node.flatten(0, 1), node_x), modules)
+        pairs = Known(events, x, z, s_of_layers, node.flatten(0, 1), node_x, self.config.neighbors)
+        h = encode(pairs, modules)
         return h.view(2, len(query), -1), s, node
 
     def _nodes(

@@ -43,6 +43,7 @@ from dsrd.models.dsrd.windows import Windows, compare, empty_windows, fill_windo
 MEETINGS = 2  # exact counts without decay: first node to second, second to first
 FORTH, BACK, FOLLOWS, EVENTS = range(4)  # exact decayed counts: the same two, second right after first, of first
 COUNTS = 4
+UNSEEN = 40  # exp(-UNSEEN) times any length of walks is below the rounding of float32
 PRODUCTS = 6  # of {r, S1, S2} of one node with those of another, without the three that are counted exactly
 
 T = TypeVar("T")
@@ -68,7 +69,9 @@ class Pending(NamedTuple):
 class Reading(NamedTuple, Generic[T]):
     """What state and windows say about pairs, either endpoint first. Ages and counts are not scaled."""
 
-    partner: T  # [1 + U, pair]: each distinct partner of a window with its other endpoint; row 0 is zeros, for none
+    partner: (
+        T  # [1 + U, pair]: each distinct partner of a window with its other endpoint; row 0 is zeros, for none
+    )
     which: T  # [T]: the row of each event's partner; events of a window are side by side, the newest first
     counts: T  # [T, WINDOW]
     age: T  # [T]
@@ -197,17 +200,40 @@ def products(
     return a, b, c, d, e, f
 
 
+@vectorised
+def product(one: Singles, two: Singles) -> np.float32:
+    total = np.float32(0)
+    for n in range(len(one)):
+        total += one[n] * two[n]
+    return total
+
+
+@inlined
+def left(rate: float, age: float) -> np.float32:
+    """`faded`, but 0 from `UNSEEN` on: what is left then is lost in the rounding of any sum of products."""
+    exponent = rate * age
+    return np.float32(np.exp(-exponent)) if exponent < UNSEEN else np.float32(0)
+
+
 @inlined
 def read_walks(nodes: NodeRows, row: int, other: Endpoint, now: float, decay: Decay, out: Singles) -> None:
-    """Products of two nodes' walks, decayed to now.  # [PRODUCTS * rates]"""
+    """Products of two nodes' walks, decayed to now.  # [PRODUCTS * rates]
+
+    At fast rates most nodes have been silent for too long: without their walks, one product of six is left.
+    """
     columns = decay.columns
     for r in range(len(decay.rate)):
-        kept, other_kept = faded(decay.rate[r], now - nodes.last[row]), other.kept[r]
+        kept, other_kept = left(decay.rate[r], now - nodes.last[row]), other.kept[r]
         other.first_kept[r] = kept
         at = PRODUCTS * r
-        if kept == 0 and other_kept == 0:  # both have been silent for long
+        if kept == 0 or other_kept == 0:
             for i in range(PRODUCTS):
                 out[at + i] = 0
+            if other_kept > 0:
+                out[at] = decay.gain[r] * product(other.first_code, other.two[r]) * (other_kept * other_kept)
+            if kept > 0:
+                two = stored_row(nodes.step2[row, r], nodes.step2, row, r, columns, other.room[1])
+                out[at + 1] = decay.gain[r] * product(two, other.code) * (kept * kept)
             continue
         one = stored_row(nodes.step1[row, r], nodes.step1, row, r, columns, other.room[0])
         two = stored_row(nodes.step2[row, r], nodes.step2, row, r, columns, other.room[1])
@@ -299,8 +325,11 @@ def load_rows(nodes: NodeRows, row: int, decay: Decay, now: float, endpoint: End
     """Copy a node's walks; write their lengths, then decayed counts of the node's events.  # [node_width]"""
     rates = len(decay.rate)
     for r in range(rates):
-        kept = faded(decay.rate[r], now - nodes.last[row])
+        kept = left(decay.rate[r], now - nodes.last[row])
         endpoint.kept[r] = kept
+        if kept == 0:
+            out[2 * r] = out[2 * r + 1] = 0
+            continue
         copy_values(
             stored_row(nodes.step1[row, r], nodes.step1, row, r, decay.columns, endpoint.room[0]), endpoint.one[r]
         )
@@ -349,7 +378,12 @@ def write_windows(windows: Windows, time: float, firsts: tuple[int, int], out: R
 
 @inlined
 def answer(
-    view: View, queries: Queries, at: tuple[int, int], windows: Windows, other: Endpoint, out: Reading[NDArray[Any]]
+    view: View,
+    queries: Queries,
+    at: tuple[int, int],
+    windows: Windows,
+    other: Endpoint,
+    out: Reading[NDArray[Any]],
 ) -> int:
     """Everything that state and windows say about one pair at one time, from either endpoint.
 
@@ -392,9 +426,7 @@ def first_events(index: Index, queries: Queries, k: int) -> Ints:
 
 
 @compiled
-def read(
-    view: View, pending: Pending, index: Index, queries: Queries, k: int, out: Reading[NDArray[Any]]
-) -> int:
+def read(view: View, pending: Pending, index: Index, queries: Queries, k: int, out: Reading[NDArray[Any]]) -> int:
     """Answer pairs in the order of their times, each from the state and the pending events strictly before it.
 
     Windows hold up to k events. Returns how many rows of `out.partner` are in use.

@@ -29,6 +29,7 @@ class Window:
     partner: Tensor  # [T]: the row of each event's partner in z
     x: Tensor  # [T]: ages
     first: Tensor  # [B + 1]: where each window starts
+    longest: int  # at most k events in each
 
 
 def attended_plainly(
@@ -36,10 +37,10 @@ def attended_plainly(
 ) -> tuple[Tensor, Tensor | None]:
     """What each head reads from tokens and, if it `diffuses`, from z.  # [B, H, dim] -> [H, B, dim], [H, B, pair]"""
     size, first = window.first.diff(), window.first[:-1]
-    place = torch.arange(max(int(size.max()), 1) if len(size) else 1, device=query.device)  # [k]
+    place = torch.arange(window.longest, device=query.device)  # [k]
     mask = place < size.unsqueeze(1)  # [B, k]
     row = torch.where(mask, first.unsqueeze(1) + place, len(window.x))
-    token = torch.cat([window.token, torch.zeros_like(window.token[:1]) if len(window.token) else query.new_zeros(1, query.shape[2])])[row]
+    token = torch.cat([window.token, query.new_zeros(1, query.shape[2])])[row]  # [B, k, dim]
     x = torch.cat([window.x, window.x.new_zeros(1)])[row]
     product = torch.bmm(query, token.transpose(1, 2))  # [B, H, k]
     weight = decays.omega(cosine(product, query, token.square().sum(-1).unsqueeze(1)), x, mask)

@@ -8,17 +8,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsrd.compiled import compiled, inlined, inlined_sums
+from dsrd.models.dsrd import vector_math
 from dsrd.models.dsrd.walk_state import Singles
 from dsrd.models.dsrd.window_sums import (
+    WINDOWS,
     Inputs,
     Kept,
     Outputs,
     Rates,
+    Scratch,
+    empty_scratch,
     grown_age,
-    WINDOWS,
-    room_for_shares,
     squared_length,
+    write_ages,
+    write_psi,
     write_shares,
+    write_sizes,
 )
 
 
@@ -38,6 +43,11 @@ class Room(NamedTuple):
     log_omega: Singles  # [H, n]
     log_psi: Singles  # [H, n]
     size: Singles  # [H, n]
+
+
+class Gradients(NamedTuple):
+    room: Room
+    to: Backward
 
 
 class Part(NamedTuple):
@@ -71,45 +81,60 @@ def omega_backward(inputs: Inputs, b: int, shift: int, kept: Kept, grads: Output
 
 
 @inlined_sums
-def psi_backward(inputs: Inputs, b: int, kept: Kept, shares: Singles, grads: Outputs, to: Backward) -> None:
-    """From the sum of a window's z to z; then `shares` hold the gradients of the shares of its partners."""
-    start, partners = inputs.first[b], write_shares(inputs, b, kept, shares)
+def psi_backward(
+    inputs: Inputs, at: tuple[int, int], kept: Kept, scratch: Scratch, grads: Outputs, to: Backward
+) -> None:
+    """From the sum of a window's z to z; then the scratch holds the gradients of the shares of its partners."""
+    b, shift = at
+    start, partners = inputs.first[b], write_shares(inputs, b, shift, kept, scratch)
     for h in range(inputs.query.shape[1]):
-        total = np.float32(0)
+        total, divisor = np.float32(0), kept.total_psi[h, b]
         for u in range(partners):
-            row, dot, share = inputs.partner[start] + u, np.float32(0), shares[h, u]
+            row, dot, share = inputs.partner[start] + u, np.float32(0), scratch.shares[h, u]
             for i in range(inputs.z.shape[1]):
                 dot += grads.diffused[h, b, i] * inputs.z[row, i]
             for i in range(inputs.z.shape[1]):
                 to.z[row, i] += share * grads.diffused[h, b, i]
             total += dot * share
-            shares[h, u] = dot
-        for u in range(partners):  # where the sum of psi is the divisor, all psi share its gradient
-            shares[h, u] = np.divide(shares[h, u] - (total if kept.total_psi[h, b] > 1 else np.float32(0)), kept.total_psi[h, b])
+            scratch.shares[h, u] = dot
+        shared = (
+            total if divisor > 1 else np.float32(0)
+        )  # where their sum is the divisor, all psi share its gradient
+        for u in range(partners):
+            scratch.shares[h, u] = np.divide(scratch.shares[h, u] - shared, divisor)
+
+
+@inlined
+def log_psi_backward(inputs: Inputs, b: int, shift: int, scratch: Scratch, room: Room) -> None:
+    """From the shares of partners to the logarithms of psi."""
+    for h in range(inputs.query.shape[1]):
+        for t in range(inputs.first[b], inputs.first[b + 1]):
+            share = scratch.shares[h, inputs.partner[t] - inputs.partner[inputs.first[b]]]
+            room.log_psi[h, t - shift] = share * scratch.psi[h, t - shift]
+
 
 @inlined_sums
-def rates_backward(inputs: Inputs, at: Part, rates: Rates, kept: Kept, room: Room, to: Backward) -> None:
+def rates_backward(inputs: Inputs, at: Part, rates: Rates, kept: Kept, scratch: Scratch, both: Gradients) -> None:
     """From omega and psi of a head, of the events of many windows, to the rates, products and sizes."""
     one, half, h, x, start = np.float32(1), np.float32(-0.5), at.head, inputs.x, max(at.start, 0)
-    fall, power = rates.fall[h], rates.power[h]
+    room, fall, power, count = both.room, rates.fall[h], rates.power[h], at.stop - max(at.start, 0)
     to_fall, to_power, to_spread = np.float32(0), np.float32(0), np.float32(0)
-    for n in range(at.stop - start):
-        t = start + n
-        grown = grown_age(x[t], kept.log_age[t], power) * room.log_omega[h, n]
-        to_fall -= grown
-        to_power -= grown * kept.log_age[t]
-    for n in range(at.stop - start):
-        t = start + n
-        to_spread -= room.log_psi[h, n] * x[t]
-    for n in range(at.stop - start):
-        t = start + n
-        to_angle = room.log_omega[h, n] * (one - kept.gate[h, t])
-        inverse = np.divide(one, np.sqrt(kept.size[h, t]))
-        room.size[h, n] = half * to_angle * kept.product[h, t] * inverse * inverse * inverse
-        room.product[h, n] += to_angle * inverse
-    to.rates[0, h] += to_fall
-    to.rates[1, h] += to_power * fall
-    to.rates[2, h] += to_spread
+    for n in range(count):
+        grown = grown_age(x[start + n], scratch.log_age[n], power)
+        to_fall -= grown * room.log_omega[h, n]
+        to_power -= grown * room.log_omega[h, n] * scratch.log_age[n]
+        gate = np.divide(kept.omega[h, start + n], vector_math.exp(-fall * grown))
+        room.log_omega[h, n] *= one - gate  # that of the angle
+    for n in range(count):
+        to_spread -= room.log_psi[h, n] * x[start + n]
+    for n in range(count):
+        inverse = np.divide(one, np.sqrt(scratch.size[h, n]))
+        to_product = room.log_omega[h, n] * inverse
+        room.size[h, n] = half * to_product * kept.product[h, start + n] * inverse * inverse
+        room.product[h, n] += to_product
+    both.to.rates[0, h] += to_fall
+    both.to.rates[1, h] += to_power * fall
+    both.to.rates[2, h] += to_spread
 
 
 @inlined_sums
@@ -129,7 +154,9 @@ def query_backward(inputs: Inputs, at: tuple[int, int], kept: Kept, room: Room, 
 
 
 @inlined_sums
-def tokens_backward(inputs: Inputs, at: tuple[int, int], kept: Kept, grads: Outputs, room: Room, to: Backward) -> None:
+def tokens_backward(
+    inputs: Inputs, at: tuple[int, int], kept: Kept, grads: Outputs, room: Room, to: Backward
+) -> None:
     """From the sum of a window's tokens, and from products and sizes, to tokens."""
     b, shift = at
     dim, two, scale = inputs.token.shape[1], np.float32(2), np.float32(1 / np.sqrt(inputs.token.shape[1]))
@@ -144,31 +171,27 @@ def tokens_backward(inputs: Inputs, at: tuple[int, int], kept: Kept, grads: Outp
                 to.token[t, i] += weight * grads.injected[h, b, i] + own
 
 
-@inlined
-def log_psi_backward(inputs: Inputs, b: int, shift: int, kept: Kept, shares: Singles, room: Room) -> None:
-    """From the shares of partners to the logarithms of psi."""
-    base = inputs.partner[inputs.first[b]] if inputs.first[b] < inputs.first[b + 1] else 0
-    for h in range(inputs.query.shape[1]):
-        for t in range(inputs.first[b], inputs.first[b + 1]):
-            room.log_psi[h, t - shift] = shares[h, inputs.partner[t] - base] * kept.psi[h, t]
-
-
 @compiled
 def attend_backward(inputs: Inputs, rates: Rates, kept: Kept, grads: Outputs, to: Backward) -> None:
     """Adds to the gradients of tokens, of z and of the rates; writes that of the query."""
-    heads, count, shares = inputs.query.shape[1], len(inputs.query), room_for_shares(inputs)
-    rows = np.zeros((4, heads, WINDOWS * shares.shape[1]), np.float32)
+    heads, count, scratch = inputs.query.shape[1], len(inputs.query), empty_scratch(inputs)
+    rows = np.zeros((4, heads, scratch.psi.shape[1]), np.float32)
     room = Room(rows[0], rows[1], rows[2], rows[3])
+    both = Gradients(room, to)
     for begin in range(0, count, WINDOWS):
         end = min(begin + WINDOWS, count)
-        start, stop = inputs.first[begin], inputs.first[end]
-        for b in range(begin, end):
-            omega_backward(inputs, b, start, kept, grads, room)
-            if grads.diffused.shape[2]:
-                psi_backward(inputs, b, kept, shares, grads, to)
-                log_psi_backward(inputs, b, start, kept, shares, room)
+        events = (inputs.first[begin], inputs.first[end])
+        write_ages(inputs.x, events, scratch)
         for h in range(heads):
-            rates_backward(inputs, Part(start, stop, h), rates, kept, room, to)
+            write_psi(inputs.x, events, h, rates.spread[h], scratch)
         for b in range(begin, end):
-            query_backward(inputs, (b, start), kept, room, to)
-            tokens_backward(inputs, (b, start), kept, grads, room, to)
+            write_sizes(inputs, b, events[0], kept, scratch)
+            omega_backward(inputs, b, events[0], kept, grads, room)
+            if grads.diffused.shape[2]:
+                psi_backward(inputs, (b, events[0]), kept, scratch, grads, to)
+                log_psi_backward(inputs, b, events[0], scratch, room)
+        for h in range(heads):
+            rates_backward(inputs, Part(events[0], events[1], h), rates, kept, scratch, both)
+        for b in range(begin, end):
+            query_backward(inputs, (b, events[0]), kept, room, to)
+            tokens_backward(inputs, (b, events[0]), kept, grads, room, to)

@@ -68,9 +68,13 @@ def write_ages(x: Singles, ages: Ages, out: Singles, sine: Singles) -> None:
 @compiled
 def write_counts(counts: Singles, column: int, out: Singles) -> None:
     """log(1 + counts) from a column on.  # [T, n], [T, all columns]"""
+    flat, logarithm = counts.reshape(-1), np.empty(counts.shape, np.float32)
+    flat_logarithm = logarithm.reshape(-1)
+    for i in range(len(flat)):  # rows are too short for vectors
+        flat_logarithm[i] = vector_math.log1p(flat[i])
     for t in range(len(counts)):
         for j in range(counts.shape[1]):
-            out[t, column + j] = vector_math.log1p(counts[t, j])
+            out[t, column + j] = logarithm[t, j]
 
 
 @compiled

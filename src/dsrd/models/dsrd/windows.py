@@ -57,13 +57,13 @@ def compare(windows: Windows, side: int, other: int, token: Singles) -> None:
     partner, time, size = windows.partner, windows.time, windows.size
     for j in range(size[side]):
         here = at_time = across = across_at_time = 0
-        for i in range(size[side]):
+        for i in range(size[side]):  # without branches: several entries at a time
             here += partner[side, i] == partner[side, j]
             at_time += time[side, i] == time[side, j]
         for i in range(size[1 - side]):
-            if partner[1 - side, i] == partner[side, j]:
-                across += 1
-                across_at_time += time[1 - side, i] == time[side, j]
+            met = partner[1 - side, i] == partner[side, j]
+            across += met
+            across_at_time += met & (time[1 - side, i] == time[side, j])
         token[j, IS_OTHER] = partner[side, j] == other
         token[j, IN_THIS_WINDOW] = here
         token[j, IN_OTHER_WINDOW] = across

@@ -42,7 +42,8 @@ from dsrd.models.card import ModelCard
 from dsrd.nn.distinct import distinct
 from dsrd.nn.linear import BlockLinear
 from dsrd.nn.time import CosineTime
-from dsrd.nn.transformer import Layout, PostNormBlock, spans
+from dsrd.nn.ragged import Layout, spans
+from dsrd.nn.transformer import PostNormBlock
 from dsrd.ranges import Chance, Heads, Layers, LinksOrNone, Width, WidthOrNone
 
 
@@ -84,7 +85,7 @@ class TCL(PairEncoder):
         node, time, where = distinct(torch.cat([query.src, query.dst]), query.time.repeat(2))
         x, length = self._tokens(node, time, past)  # [N, dim], [S]
         first = len(self.blocks) - 1 if self.config.crossing == "last" else 0  # first layer that crosses streams
-        layout = Layout.of(length)
+        layout = Layout(length)
         for block in self.blocks[: first + 1]:  # before that a stream is the same in every pair: computed once
             x = block(x, layout)
         start, length = (length.cumsum(0) - length)[where], length[where]  # [2Q]
@@ -95,14 +96,14 @@ class TCL(PairEncoder):
     def _crossed(self, x: Tensor, length: Tensor, blocks: nn.ModuleList) -> Tensor:
         """From streams that have just attended to themselves to embeddings.  # [T, dim], [2Q] -> [2Q, dim]"""
         count, half = len(length) // 2, int(length[: len(length) // 2].sum())
-        layout, other_layout = Layout.of(length), Layout.of(length.roll(count))
+        layout, other_layout = Layout(length), Layout(length.roll(count))
         for depth, block in enumerate(blocks):
             if depth:
                 x = block(x, layout)
             other = torch.cat([x[half:], x[:half]])  # the other stream of each pair
             if depth == len(blocks) - 1:  # of the last layer only the tokens of the nodes themselves are read
                 x = x.index_select(0, length.cumsum(0) - length)
-                layout = Layout.of(torch.ones_like(length))
+                layout = Layout(torch.ones_like(length))
             x = block(x, layout, other, other_layout)
         embedded: Tensor = self.out(x)
         return embedded

@@ -42,6 +42,7 @@ from dsrd.models.card import ModelCard
 from dsrd.nn.distinct import distinct
 from dsrd.nn.linear import BlockLinear
 from dsrd.nn.time import CosineTime
+from dsrd.nn.products import linear
 from dsrd.nn.ragged import Layout, spans
 from dsrd.nn.transformer import PostNormBlock
 from dsrd.ranges import Chance, Heads, Layers, LinksOrNone, Width, WidthOrNone
@@ -116,5 +117,5 @@ class TCL(PairEncoder):
         nodes = torch.cat([node.unsqueeze(1), links.node], dim=1)[used]
         event = nn.functional.pad(links.event, (1, 0))[used]
         age = nn.functional.pad(time.unsqueeze(1) - links.time, (1, 0))[used]
-        tokens = self.node_in(past.node_x(nodes)) + self.edge_in(past.edge_x(event)) + self.time_in(self.time(age))
+        tokens = self.node_in(past.node_x(nodes)) + self.edge_in(past.edge_x(event)) + linear(self.time(age), self.time_in.weight, self.time_in.bias)
         return tokens + self.depth.index_select(0, depth), used.sum(dim=1)

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 PIECES = (640, 64)  # rows multiplied at a time: as many of the first as there are, then of the second
+ONEDNN = torch.backends.mkldnn.is_available()
 WORTHWHILE = 1 << 13  # numbers in a matrix of weights from which on a product is worth the call
 
 
@@ -51,23 +52,20 @@ def add_outer(sum_: Tensor, first: Tensor, second: Tensor) -> None:
 
 
 def _fast(weight: Tensor) -> bool:
-    return weight.numel() >= WORTHWHILE and weight.device.type == "cpu" and torch.backends.mkldnn.is_available()
+    return ONEDNN and weight.numel() >= WORTHWHILE and weight.device.type == "cpu"
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """`nn.functional.linear` of rows, faster where there are many.  # [n, k], [m, k], [m] -> [n, m]"""
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """`nn.functional.linear`, faster where there are many rows.  # [..., k], [m, k], [m] -> [..., m]"""
     if x.dtype != torch.float32 or not _fast(weight):
-        return nn_linear(x, weight, bias)
-    found: Tensor = _Linear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
-    return found
-
-
-nn_linear = torch.nn.functional.linear
+        return nn.functional.linear(x, weight, bias)
+    found: Tensor = _Linear.apply(x.reshape(-1, x.shape[-1]), weight, bias)  # type: ignore[no-untyped-call]
+    return found.view(*x.shape[:-1], len(weight))
 
 
 class _Linear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, weight)
         out = x.new_empty(len(x), len(weight))
         for rows in pieces(len(x)):
@@ -77,10 +75,12 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
-        grad, needs_x = grads[0], ctx.needs_input_grad[0]
-        to_x, to_weight = torch.empty_like(x) if needs_x else None, torch.zeros_like(weight)
+        to_x = torch.empty_like(x) if ctx.needs_input_grad[0] else None
+        to_weight, to_bias = torch.zeros_like(weight), torch.zeros_like(weight[:, 0])
         for rows in pieces(len(x)):
-            add_outer(to_weight, grad[rows], x[rows])
+            grad = grads[0][rows]
+            add_outer(to_weight, grad, x[rows])
+            to_bias += grad.sum(dim=0)
             if to_x is not None:
-                to_x[rows] = product(grad[rows], weight.t())
-        return to_x, to_weight, grad.sum(dim=0)
+                to_x[rows] = product(grad, weight.t())
+        return to_x, to_weight, to_bias if ctx.needs_input_grad[2] else None

@@ -1,4 +1,4 @@
-"""The two-layer net with its layer norm and its residual in one pass over the rows, piece by piece."""
+"""Layers with their norm, dropout and residual in one pass over the rows, piece by piece."""
 
 from __future__ import annotations
 
@@ -32,6 +32,44 @@ class Weights(NamedTuple):
     b1: Tensor
     w2: Tensor
     b2: Tensor
+
+
+def added(x: Tensor, read: Tensor, layer: nn.Linear, dropout: Dropout) -> Tensor:
+    """x + dropout(layer(read)).  # [T, d], [T, k] -> [T, d]"""
+    if x.device.type != "cpu":
+        return x + dropout(layer(read))  # type: ignore[no-any-return]
+    seed = dropout.seeds(1)[0] if dropout.active else None
+    out: Tensor = _Added.apply(x, read, layer.weight, layer.bias, dropout.p, seed)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _Added(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, read: Tensor, weight: Tensor, bias: Tensor, p: float, seed: int | None
+    ) -> Tensor:
+        ctx.save_for_backward(read, weight)
+        ctx.p, ctx.seed, out = p, seed, torch.empty_like(x)
+        for rows in pieces(len(x)):
+            y = product(read[rows], weight, bias)
+            if seed is not None:
+                dropout_(y, seed, p, rows.start * y.shape[1])
+            torch.add(x[rows], y, out=out[rows])
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        read, weight = ctx.saved_tensors
+        to_read, to_weight = torch.empty_like(read), torch.zeros_like(weight)
+        to_bias = torch.zeros_like(weight[:, 0])
+        for rows in pieces(len(read)):
+            grad = grads[0][rows].contiguous()
+            if ctx.seed is not None:
+                grad = dropout_(grad.clone(), ctx.seed, ctx.p, rows.start * grad.shape[1])
+            to_bias.add_(grad.sum(dim=0))
+            add_outer(to_weight, grad, read[rows])
+            to_read[rows] = product(grad, weight.t())
+        return grads[0], to_read, to_weight, to_bias, None, None
 
 
 def fed(x: Tensor, norm: nn.LayerNorm, net: FeedForward, norm_first: bool) -> Tensor:
@@ -80,8 +118,11 @@ class _Fed(torch.autograd.Function):
             y = product(_activated(h, manner, rows), weights.w2, weights.b2)
             if manner.masks:
                 dropout_(y, manner.masks[1], manner.p, rows.start * y.shape[1])
-            y += x[rows]
-            out[rows] = y if manner.norm_first else _normed(y, manner, weights)[0]
+            if manner.norm_first:
+                torch.add(x[rows], y, out=out[rows])
+            else:
+                y += x[rows]
+                out[rows] = _normed(y, manner, weights)[0]
             if any(ctx.needs_input_grad):
                 ctx.kept.append((h, x[rows] if manner.norm_first else y))  # and what the norm is applied to
         ctx.save_for_backward(x, *each)

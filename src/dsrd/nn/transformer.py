@@ -11,11 +11,11 @@ from dsrd.nn.feed_forward import FeedForward
 from dsrd.nn.products import linear
 from dsrd.nn.ragged import Layout
 from dsrd.nn.ragged_attention import Reading, attend
-from dsrd.nn.residual import fed
+from dsrd.nn.residual import added, fed
 
 
 class MultiHead(nn.Module):
-    """Multi-head attention; initialised like, and equal to, `nn.MultiheadAttention` without padding."""
+    """Multi-head attention; initialised like, and equal to, `nn.MultiheadAttention`, without its last map."""
 
     def __init__(self, dim: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -34,15 +34,13 @@ class MultiHead(nn.Module):
     ) -> Tensor:
         """Every token attends to its own sequence, or to the sequence of `other` at the same position.
 
-        # [T, dim] -> [T, dim]
+        The last linear map, `mix`, is left to the caller.  # [T, dim] -> [T, dim]
         """
         seed = self.dropout.seeds(1)[0] if self.dropout.active else None
         how = Reading(self.heads, layout, other_layout or layout, self.dropout.p, seed)
         if other is None:
-            read = attend(self._projected(x, 0, 3), None, how)
-        else:
-            read = attend(self._projected(x, 0, 1), self._projected(other, 1, 3), how)
-        return linear(read, self.mix.weight, self.mix.bias)
+            return attend(self._projected(x, 0, 3), None, how)
+        return attend(self._projected(x, 0, 1), self._projected(other, 1, 3), how)
 
     def _projected(self, x: Tensor, first: int, last: int) -> Tensor:
         dim = x.shape[-1]
@@ -63,5 +61,6 @@ class PostNormBlock(nn.Module):
     def forward(
         self, x: Tensor, layout: Layout, other: Tensor | None = None, other_layout: Layout | None = None
     ) -> Tensor:  # [T, dim] -> [T, dim]
-        x = self.norm_mid(x + self.dropout(self.attention(x, layout, other, other_layout)))
+        read = self.attention(x, layout, other, other_layout)
+        x = self.norm_mid(added(x, read, self.attention.mix, self.dropout))
         return fed(x, self.norm_out, self.feed, norm_first=False)

@@ -41,8 +41,9 @@ from dsrd.models.dygformer.block import PreNormBlock
 from dsrd.models.dygformer.cooccurrence import SequencePairs, appearances
 from dsrd.nn.distinct import distinct
 from dsrd.nn.linear import BlockLinear
-from dsrd.nn.time import CosineTime
+from dsrd.nn.products import linear
 from dsrd.nn.ragged import Layout, spans
+from dsrd.nn.time import CosineTime
 from dsrd.ranges import Chance, Heads, Layers, LinksOrNone, Width, WidthOrNone
 
 CHANNELS = 4  # node, edge, time, shared partners
@@ -122,6 +123,8 @@ class DyGFormer(PairEncoder):
         shown = patches[ends]  # [Q, 2] tokens per pair and side
         if self.config.padding == "call" and len(query):
             shown = shown.amax(dim=0).expand_as(shown)
+        order = shown.sum(dim=1).argsort()  # pairs of similar length are attended to together
+        ends, shown = ends[order], shown[order]
         whole = Layout(shown.sum(dim=1))
         x = torch.cat(
             [self._feature_channels(read, patches, ends, shown, past), self._shared_channel(read, ends, shown)],
@@ -132,7 +135,7 @@ class DyGFormer(PairEncoder):
         last = self.blocks[-1]
         assert isinstance(last, PreNormBlock)
         pooled = last.pooled(x, whole, Layout(shown.reshape(-1)).pool(x.dtype))
-        src, dst = self.out(pooled).view(len(query), 2, -1).unbind(1)
+        src, dst = self.out(pooled).view(len(query), 2, -1)[order.argsort()].unbind(1)
         return src, dst
 
     def _sequences(self, node: Tensor, time: Tensor, past: Past) -> Sequences:
@@ -186,5 +189,5 @@ class DyGFormer(PairEncoder):
         value = torch.arange(int(count.max()) + 1 if len(count) else 1, device=ends.device)
         net = self.count(value.to(self.out.weight.dtype).unsqueeze(1))  # [values, channel]
         both = nn.functional.embedding_bag(count, net, mode="sum")  # [T * patch, channel]
-        shared: Tensor = self.shared_channel(both.view(int(shown.sum()), -1))
-        return shared
+        part = self.shared_channel
+        return linear(both.view(int(shown.sum()), -1), part.weight, part.bias)

@@ -8,7 +8,7 @@ from dsrd.nn.dropout import Dropout
 from dsrd.nn.feed_forward import FeedForward
 from dsrd.nn.pool import Pool
 from dsrd.nn.ragged import Layout
-from dsrd.nn.residual import fed, fed_and_pooled
+from dsrd.nn.residual import added, fed, fed_and_pooled
 from dsrd.nn.transformer import MultiHead
 
 
@@ -31,5 +31,4 @@ class PreNormBlock(nn.Module):
         return fed_and_pooled(self._attended(x, layout), self.norm_mid, self.feed, pool)
 
     def _attended(self, x: Tensor, layout: Layout) -> Tensor:
-        attended: Tensor = x + self.dropout(self.attention(self.norm_in(x), layout))
-        return attended
+        return added(x, self.attention(self.norm_in(x), layout), self.attention.mix, self.dropout)

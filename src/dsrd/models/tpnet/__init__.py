@@ -44,6 +44,7 @@ from dsrd.models.card import ModelCard
 from dsrd.models.tpnet import projections
 from dsrd.nn.linear import BlockLinear, Merge
 from dsrd.nn.mixer import MixerBlock
+from dsrd.nn.products import linear
 from dsrd.nn.time import CosineTime
 from dsrd.ranges import Chance, Layers, Links, Steps, Width, WidthOrNone
 
@@ -140,8 +141,7 @@ class TPNet(TemporalModel):
             past.edge_x(links.event[used]),
             to_ends,
         )
-        projected: Tensor = self.token_out(torch.relu(token))
-        return projected
+        return linear(torch.relu(token), self.token_out.weight, self.token_out.bias)
 
     def _mixed(self, tokens: Tensor, used: Tensor) -> Tensor:
         """The mean mixed token of each endpoint; those without links share one row.  # [T, dim] -> [2Q, dim]"""
@@ -165,8 +165,9 @@ class TPNet(TemporalModel):
         rows = projections.read(self._projections(), node.cpu().numpy(), float(self.state["now"]))
         products = as_tensor(projections.products(rows, a.cpu().numpy(), b.cpu().numpy())).to(first.device)
         scaled = torch.log1p(products.clamp(min=0)).flatten(1)  # [pairs, width]
-        relation: Tensor = self.relation(scaled)
-        return relation.index_select(0, where)
+        first_layer, _, second_layer = self.relation
+        hidden = torch.relu(linear(scaled, first_layer.weight, first_layer.bias))
+        return linear(hidden, second_layer.weight, second_layer.bias).index_select(0, where)
 
     def _projections(self) -> projections.Projections:
         rows, last = self.state["walks"].numpy(), self.state["last"].numpy()

@@ -41,9 +41,9 @@ from dsrd.models.base import GraphSpec, PairEncoder
 from dsrd.models.card import ModelCard
 from dsrd.nn.distinct import distinct
 from dsrd.nn.linear import BlockLinear
-from dsrd.nn.time import CosineTime
-from dsrd.nn.products import linear
+from dsrd.nn.products import Linear
 from dsrd.nn.ragged import Layout, spans
+from dsrd.nn.time import CosineTime
 from dsrd.nn.transformer import PostNormBlock
 from dsrd.ranges import Chance, Heads, Layers, LinksOrNone, Width, WidthOrNone
 
@@ -77,7 +77,7 @@ class TCL(PairEncoder):
         super().__init__(config, graph, out_dim=dim)
         self.time = CosineTime(config.time_dim, trainable=config.rates == "learned")
         self.node_in, self.edge_in = (BlockLinear([dim], dim) for _ in range(2))
-        self.time_in = nn.Linear(config.time_dim, dim)
+        self.time_in = Linear(config.time_dim, dim)
         self.depth = nn.Parameter(torch.randn(config.neighbors + 1, dim))
         self.blocks = nn.ModuleList(PostNormBlock(dim, config.heads, config.dropout) for _ in range(config.layers))
         self.out = nn.Linear(dim, dim)
@@ -89,9 +89,12 @@ class TCL(PairEncoder):
         layout = Layout(length)
         for block in self.blocks[: first + 1]:  # before that a stream is the same in every pair: computed once
             x = block(x, layout)
+        pairs = where.view(2, -1)  # [2, Q]
+        order = (length[pairs[0]] * (len(self.depth) + 1) + length[pairs[1]]).argsort()
+        where = pairs[:, order].flatten()  # pairs of similar length are attended to together
         start, length = (length.cumsum(0) - length)[where], length[where]  # [2Q]
         x = x.index_select(0, spans(start, length))  # [T, dim] streams of all sources, then of all targets
-        src, dst = self._crossed(x, length, self.blocks[first:]).chunk(2)
+        src, dst = self._crossed(x, length, self.blocks[first:]).view(2, len(query), -1)[:, order.argsort()]
         return src, dst
 
     def _crossed(self, x: Tensor, length: Tensor, blocks: nn.ModuleList) -> Tensor:
@@ -117,5 +120,5 @@ class TCL(PairEncoder):
         nodes = torch.cat([node.unsqueeze(1), links.node], dim=1)[used]
         event = nn.functional.pad(links.event, (1, 0))[used]
         age = nn.functional.pad(time.unsqueeze(1) - links.time, (1, 0))[used]
-        tokens = self.node_in(past.node_x(nodes)) + self.edge_in(past.edge_x(event)) + linear(self.time(age), self.time_in.weight, self.time_in.bias)
+        tokens = self.node_in(past.node_x(nodes)) + self.edge_in(past.edge_x(event)) + self.time_in(self.time(age))
         return tokens + self.depth.index_select(0, depth), used.sum(dim=1)

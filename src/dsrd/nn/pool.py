@@ -18,7 +18,7 @@ class Pool(NamedTuple):
 
     owner: Tensor  # [T] the mean that each row belongs to
     weight: Tensor  # [T] of the row in the mean
-    count: int  # Q
+    means: int  # Q
 
     @classmethod
     def of_equal(cls, count: int, rows: int, like: Tensor) -> Pool:
@@ -32,7 +32,7 @@ class Pool(NamedTuple):
 
     def part(self, rows: slice) -> Pool:
         """The same means, of some of the rows."""
-        return Pool(self.owner[rows], self.weight[rows], self.count)
+        return Pool(self.owner[rows], self.weight[rows], self.means)
 
     def mean(self, x: Tensor) -> Tensor:  # [T, d] -> [Q, d]
         mean: Tensor = _Mean.apply(x, self)  # type: ignore[no-untyped-call]
@@ -47,7 +47,7 @@ class _Mean(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, pool: Pool) -> Tensor:
         ctx.pool = pool
-        out = x.new_zeros(pool.count, x.shape[1])
+        out = x.new_zeros(pool.means, x.shape[1])
         add_pooled(out, x, pool)
         return out
 

@@ -61,7 +61,7 @@ class Layout:
     def chunks(self, count: int) -> Iterator[Chunk]:
         """The chunks of `count` sequences each."""
         stop = 0
-        for length in self.length.split(count):
+        for length in torch.split(self.length, count):  # type: ignore[no-untyped-call]
             longest, shortest, total = int(length.max()), int(length.min()), int(length.sum())
             tokens, shape = slice(stop, stop + total), (len(length), longest)
             stop += total

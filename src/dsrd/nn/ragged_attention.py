@@ -72,10 +72,11 @@ def _parts(x: Tensor, other: Tensor | None, how: Reading, chunks: tuple[Chunk, C
     """Queries, keys and values as rows.  # [C, L, H, d], [C, L', H, d] twice"""
     rows = chunks[0].rows(x)
     if other is None:
-        query, key, value = rows.unflatten(-1, (3, how.heads, -1)).unbind(2)
+        query, key, value = rows.view(*rows.shape[:2], 3, how.heads, -1).unbind(2)
         return query, key, value
-    key, value = chunks[1].rows(other).unflatten(-1, (2, how.heads, -1)).unbind(2)
-    return rows.unflatten(-1, (how.heads, -1)), key, value
+    pair = chunks[1].rows(other)
+    key, value = pair.view(*pair.shape[:2], 2, how.heads, -1).unbind(2)
+    return rows.view(*rows.shape[:2], how.heads, -1), key, value
 
 
 class _Attend(torch.autograd.Function):
@@ -106,7 +107,7 @@ class _Attend(torch.autograd.Function):
         to_x, to_other = torch.empty_like(x), None if other is None else torch.empty_like(other)
         for shares, chunks in zip(ctx.shares, how.chunks(), strict=True):
             query, key, value = _parts(x, other, how, chunks)
-            to_out = chunks[0].rows(grad).unflatten(-1, (how.heads, -1))  # [C, L, H, d]
+            to_out = chunks[0].rows(grad).view_as(query)  # [C, L, H, d]
             own = query.new_empty(*query.shape[:2], 1 if other is not None else 3, *query.shape[2:])
             read = own[:, :, 1:] if other is None else query.new_empty(*key.shape[:2], 2, *key.shape[2:])
             to_query, to_key, to_value = own[:, :, 0], *read.unbind(2)

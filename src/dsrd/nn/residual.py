@@ -86,7 +86,7 @@ def fed_and_pooled(x: Tensor, norm: nn.LayerNorm, net: FeedForward, pool: Pool) 
     Without dropout the mean commutes with the second linear map, which then is computed once per mean instead of
     once per row.
     """
-    dropout, second = net[2], net[3]
+    _, _, dropout, second = _parts(net)
     if x.device.type != "cpu" or dropout.active:
         return pool.mean(fed(x, norm, net, norm_first=True))
     manner, weights = _manner(norm, net, norm_first=True), _weights(norm, net)[:4]
@@ -94,14 +94,22 @@ def fed_and_pooled(x: Tensor, norm: nn.LayerNorm, net: FeedForward, pool: Pool) 
     return pool.mean(x) + linear(hidden, second.weight, second.bias)
 
 
+def _parts(net: FeedForward) -> tuple[nn.Linear, nn.Module, Dropout, nn.Linear]:
+    first, activation, dropout, second, _ = net
+    assert isinstance(first, nn.Linear)
+    assert isinstance(dropout, Dropout)
+    assert isinstance(second, nn.Linear)
+    return first, activation, dropout, second
+
+
 def _manner(norm: nn.LayerNorm, net: FeedForward, norm_first: bool) -> Manner:
-    activation, dropout = net[1], net[2]
+    _, activation, dropout, _ = _parts(net)
     masks = dropout.seeds(2) if dropout.active else None
     return Manner(ACTIVATIONS[type(activation)], dropout.p, masks, norm.eps, norm_first)
 
 
 def _weights(norm: nn.LayerNorm, net: FeedForward) -> Weights:
-    first, second = net[0], net[3]
+    first, _, _, second = _parts(net)
     return Weights(norm.weight, norm.bias, first.weight, first.bias, second.weight, second.bias)
 
 
@@ -154,7 +162,7 @@ class _PooledHidden(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, manner: Manner, pool: Pool, *each: Tensor) -> Tensor:
-        weights, out = Weights(*each, *each[2:]), x.new_zeros(pool.count, len(each[2]))
+        weights, out = Weights(*each, *each[2:]), x.new_zeros(pool.means, len(each[2]))
         ctx.manner, ctx.pool, ctx.kept = manner, pool, list[Tensor]()
         for rows in pieces(len(x)):
             h = product(_normed(x[rows], manner, weights)[0], weights.w1, weights.b1)

@@ -46,8 +46,8 @@ from dsrd.models.cawn.branches import published_branches
 from dsrd.models.cawn.walk_lstm import Input, WalkLSTM
 from dsrd.models.cawn.walks import Hits, Sides, Walks, grouped, sides_of
 from dsrd.nn.distinct import distinct
-from dsrd.nn.time import CosineTime
 from dsrd.nn.ragged import Layout
+from dsrd.nn.time import CosineTime
 from dsrd.nn.transformer import PostNormBlock
 from dsrd.ranges import Chance, Heads, Links, Range, Steps, Width, WidthOrNone
 

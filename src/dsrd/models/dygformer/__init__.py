@@ -41,7 +41,7 @@ from dsrd.models.dygformer.block import PreNormBlock
 from dsrd.models.dygformer.cooccurrence import SequencePairs, appearances
 from dsrd.nn.distinct import distinct
 from dsrd.nn.linear import BlockLinear
-from dsrd.nn.products import linear
+from dsrd.nn.products import Linear
 from dsrd.nn.ragged import Layout, spans
 from dsrd.nn.time import CosineTime
 from dsrd.ranges import Chance, Heads, Layers, LinksOrNone, Width, WidthOrNone
@@ -103,8 +103,8 @@ class DyGFormer(PairEncoder):
         self.time = CosineTime(config.time_dim)
         self.count = nn.Sequential(nn.Linear(1, channel), nn.ReLU(), nn.Linear(channel, channel))
         self.node_channel, self.edge_channel = (BlockLinear([dim] * config.patch, channel) for _ in range(2))
-        self.time_channel = nn.Linear(config.patch * config.time_dim, channel)
-        self.shared_channel = nn.Linear(config.patch * channel, channel)
+        self.time_channel = Linear(config.patch * config.time_dim, channel)
+        self.shared_channel = Linear(config.patch * channel, channel)
         self.blocks = nn.ModuleList(
             PreNormBlock(CHANNELS * channel, config.heads, config.dropout) for _ in range(config.layers)
         )
@@ -189,5 +189,5 @@ class DyGFormer(PairEncoder):
         value = torch.arange(int(count.max()) + 1 if len(count) else 1, device=ends.device)
         net = self.count(value.to(self.out.weight.dtype).unsqueeze(1))  # [values, channel]
         both = nn.functional.embedding_bag(count, net, mode="sum")  # [T * patch, channel]
-        part = self.shared_channel
-        return linear(both.view(int(shown.sum()), -1), part.weight, part.bias)
+        shared: Tensor = self.shared_channel(both.view(int(shown.sum()), -1))
+        return shared

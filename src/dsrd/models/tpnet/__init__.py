@@ -44,7 +44,7 @@ from dsrd.models.card import ModelCard
 from dsrd.models.tpnet import projections
 from dsrd.nn.linear import BlockLinear, Merge
 from dsrd.nn.mixer import MixerBlock
-from dsrd.nn.products import linear
+from dsrd.nn.products import Linear
 from dsrd.nn.time import CosineTime
 from dsrd.ranges import Chance, Layers, Links, Steps, Width, WidthOrNone
 
@@ -96,9 +96,9 @@ class TPNet(TemporalModel):
         dim, width = max(config.dim, graph.edge_dim, graph.node_dim), (2 * config.steps + 2) ** 2
         self.dim = dim
         self.time = CosineTime(config.time_dim)
-        self.relation = nn.Sequential(nn.Linear(width, 4 * width), nn.ReLU(), nn.Linear(4 * width, width))
+        self.relation = nn.Sequential(Linear(width, 4 * width), nn.ReLU(), Linear(4 * width, width))
         self.token_in = BlockLinear([dim, config.time_dim, dim, 2 * width], 2 * dim)
-        self.token_out = nn.Linear(2 * dim, dim)
+        self.token_out = Linear(2 * dim, dim)
         self.mixers = nn.ModuleList(
             MixerBlock(config.neighbors, dim, dropout=config.dropout) for _ in range(config.layers)
         )
@@ -141,7 +141,8 @@ class TPNet(TemporalModel):
             past.edge_x(links.event[used]),
             to_ends,
         )
-        return linear(torch.relu(token), self.token_out.weight, self.token_out.bias)
+        projected: Tensor = self.token_out(torch.relu(token))
+        return projected
 
     def _mixed(self, tokens: Tensor, used: Tensor) -> Tensor:
         """The mean mixed token of each endpoint; those without links share one row.  # [T, dim] -> [2Q, dim]"""
@@ -165,9 +166,8 @@ class TPNet(TemporalModel):
         rows = projections.read(self._projections(), node.cpu().numpy(), float(self.state["now"]))
         products = as_tensor(projections.products(rows, a.cpu().numpy(), b.cpu().numpy())).to(first.device)
         scaled = torch.log1p(products.clamp(min=0)).flatten(1)  # [pairs, width]
-        first_layer, _, second_layer = self.relation
-        hidden = torch.relu(linear(scaled, first_layer.weight, first_layer.bias))
-        return linear(hidden, second_layer.weight, second_layer.bias).index_select(0, where)
+        relation: Tensor = self.relation(scaled)
+        return relation.index_select(0, where)
 
     def _projections(self) -> projections.Projections:
         rows, last = self.state["walks"].numpy(), self.state["last"].numpy()

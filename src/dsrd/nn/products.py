@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 PIECES = (640, 64)  # rows multiplied at a time: as many of the first as there are, then of the second
-ONEDNN = torch.backends.mkldnn.is_available()
+ONEDNN = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
 WORTHWHILE = 1 << 13  # numbers in a matrix of weights from which on a product is worth the call
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dsrd.nn import products, ragged_attention
+from dsrd.nn import products, ragged_attention, token_mix
 from dsrd.nn.dropout import Dropout, dropout_
 from dsrd.nn.feed_forward import FeedForward
 from dsrd.nn.pool import Pool
@@ -154,6 +154,28 @@ def masks(how: Reading) -> list[Tensor]:
         found += how.dropped(ones, first).unbind(1)
         first += ones.numel()
     return found
+
+
+@pytest.mark.parametrize("p", [0.0, 0.3])
+def test_mixing_of_tokens(p: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_mix, "AT_ONCE", 100)
+    torch.manual_seed(0)
+    net, norm = FeedForward(5, 0.5, p).double().train(), nn.LayerNorm(5).double()
+    nn.init.normal_(norm.weight)
+    x = torch.randn(7, 5, 12, dtype=torch.double, requires_grad=True)
+
+    def slowly() -> Tensor:
+        h = net[1](net[0](norm(x.transpose(1, 2)))).transpose(1, 2).contiguous()
+        seeds = torch.randint(2**62, (2,)).tolist()
+        if p:  # masks of the hidden layer are numbered by the first value of the input of each part
+            parts = [h[:1], h[1:2], h[2:3], h[3:4], h[4:5], h[5:6], h[6:]]
+            kept = [dropout_(torch.ones_like(part), seeds[0], p, 60 * i) for i, part in enumerate(parts)]
+            h = h * torch.cat(kept)
+        y = net[3](h.transpose(1, 2)).transpose(1, 2)
+        return x + (masked(y.contiguous(), seeds[1], p) if p else y)
+
+    inputs = [x, *norm.parameters(), *net.parameters()]
+    same_gradients(*seeded(lambda: token_mix.tokens_mixed(x, norm, net), slowly), inputs, 1e-10)
 
 
 def test_pieces_are_compiled_for_few_numbers_of_rows() -> None:

@@ -76,7 +76,7 @@ def fed(x: Tensor, norm: nn.LayerNorm, net: FeedForward, norm_first: bool) -> Te
     """x + net(norm(x)) with the norm in front, norm(x + net(x)) with the norm behind.  # [T, d] -> [T, d]"""
     if x.device.type != "cpu":
         return x + net(norm(x)) if norm_first else norm(x + net(x))  # type: ignore[no-any-return]
-    out: Tensor = _Fed.apply(x, _manner(norm, net, norm_first), *_weights(norm, net))  # type: ignore[no-untyped-call]
+    out: Tensor = _Fed.apply(x, manner_of(norm, net, norm_first), *weights_of(norm, net))  # type: ignore[no-untyped-call]
     return out
 
 
@@ -89,7 +89,7 @@ def fed_and_pooled(x: Tensor, norm: nn.LayerNorm, net: FeedForward, pool: Pool) 
     _, _, dropout, second = _parts(net)
     if x.device.type != "cpu" or dropout.active:
         return pool.mean(fed(x, norm, net, norm_first=True))
-    manner, weights = _manner(norm, net, norm_first=True), _weights(norm, net)[:4]
+    manner, weights = manner_of(norm, net, norm_first=True), weights_of(norm, net)[:4]
     hidden: Tensor = _PooledHidden.apply(x, manner, pool, *weights)  # type: ignore[no-untyped-call]
     return pool.mean(x) + linear(hidden, second.weight, second.bias)
 
@@ -102,13 +102,14 @@ def _parts(net: FeedForward) -> tuple[nn.Linear, nn.Module, Dropout, nn.Linear]:
     return first, activation, dropout, second
 
 
-def _manner(norm: nn.LayerNorm, net: FeedForward, norm_first: bool) -> Manner:
+def manner_of(norm: nn.LayerNorm, net: FeedForward, norm_first: bool) -> Manner:
+    """The manner of a net that is about to be applied: its dropout draws seeds."""
     _, activation, dropout, _ = _parts(net)
     masks = dropout.seeds(2) if dropout.active else None
     return Manner(ACTIVATIONS[type(activation)], dropout.p, masks, norm.eps, norm_first)
 
 
-def _weights(norm: nn.LayerNorm, net: FeedForward) -> Weights:
+def weights_of(norm: nn.LayerNorm, net: FeedForward) -> Weights:
     first, _, _, second = _parts(net)
     return Weights(norm.weight, norm.bias, first.weight, first.bias, second.weight, second.bias)
 

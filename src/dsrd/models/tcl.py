@@ -41,8 +41,10 @@ from dsrd.models.base import GraphSpec, PairEncoder
 from dsrd.models.card import ModelCard
 from dsrd.nn.distinct import distinct
 from dsrd.nn.linear import BlockLinear
+from dsrd.nn.products import Linear
+from dsrd.nn.ragged import Layout, spans
 from dsrd.nn.time import CosineTime
-from dsrd.nn.transformer import Layout, PostNormBlock, spans
+from dsrd.nn.transformer import PostNormBlock
 from dsrd.ranges import Chance, Heads, Layers, LinksOrNone, Width, WidthOrNone
 
 
@@ -75,7 +77,7 @@ class TCL(PairEncoder):
         super().__init__(config, graph, out_dim=dim)
         self.time = CosineTime(config.time_dim, trainable=config.rates == "learned")
         self.node_in, self.edge_in = (BlockLinear([dim], dim) for _ in range(2))
-        self.time_in = nn.Linear(config.time_dim, dim)
+        self.time_in = Linear(config.time_dim, dim)
         self.depth = nn.Parameter(torch.randn(config.neighbors + 1, dim))
         self.blocks = nn.ModuleList(PostNormBlock(dim, config.heads, config.dropout) for _ in range(config.layers))
         self.out = nn.Linear(dim, dim)
@@ -84,25 +86,28 @@ class TCL(PairEncoder):
         node, time, where = distinct(torch.cat([query.src, query.dst]), query.time.repeat(2))
         x, length = self._tokens(node, time, past)  # [N, dim], [S]
         first = len(self.blocks) - 1 if self.config.crossing == "last" else 0  # first layer that crosses streams
-        layout = Layout.of(length)
+        layout = Layout(length)
         for block in self.blocks[: first + 1]:  # before that a stream is the same in every pair: computed once
             x = block(x, layout)
+        pairs = where.view(2, -1)  # [2, Q]
+        order = (length[pairs[0]] * (len(self.depth) + 1) + length[pairs[1]]).argsort()
+        where = pairs[:, order].flatten()  # pairs of similar length are attended to together
         start, length = (length.cumsum(0) - length)[where], length[where]  # [2Q]
         x = x.index_select(0, spans(start, length))  # [T, dim] streams of all sources, then of all targets
-        src, dst = self._crossed(x, length, self.blocks[first:]).chunk(2)
+        src, dst = self._crossed(x, length, self.blocks[first:]).view(2, len(query), -1)[:, order.argsort()]
         return src, dst
 
     def _crossed(self, x: Tensor, length: Tensor, blocks: nn.ModuleList) -> Tensor:
         """From streams that have just attended to themselves to embeddings.  # [T, dim], [2Q] -> [2Q, dim]"""
         count, half = len(length) // 2, int(length[: len(length) // 2].sum())
-        layout, other_layout = Layout.of(length), Layout.of(length.roll(count))
+        layout, other_layout = Layout(length), Layout(length.roll(count))
         for depth, block in enumerate(blocks):
             if depth:
                 x = block(x, layout)
             other = torch.cat([x[half:], x[:half]])  # the other stream of each pair
             if depth == len(blocks) - 1:  # of the last layer only the tokens of the nodes themselves are read
                 x = x.index_select(0, length.cumsum(0) - length)
-                layout = Layout.of(torch.ones_like(length))
+                layout = Layout(torch.ones_like(length))
             x = block(x, layout, other, other_layout)
         embedded: Tensor = self.out(x)
         return embedded

@@ -7,6 +7,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from dsrd.nn.products import linear
+
 
 class BlockLinear(nn.Module):
     """`nn.Linear` on the concatenation of blocks, where a block may be narrower than declared.
@@ -31,7 +33,7 @@ class BlockLinear(nn.Module):
 
     def forward(self, *blocks: Tensor) -> Tensor:
         """One product over the columns that exist.  # [..., width_i] each -> [..., out_dim]"""
-        return nn.functional.linear(torch.cat(blocks, -1), self.columns(*blocks), self.bias)
+        return linear(torch.cat(blocks, -1), self.columns(*blocks), self.bias)
 
     def columns(self, *blocks: Tensor) -> Tensor:
         """The weights of the columns that exist.  # [out_dim, sum of the blocks' widths]"""

@@ -5,6 +5,9 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from dsrd.nn.feed_forward import FeedForward
+from dsrd.nn.pool import Pool
+from dsrd.nn.residual import fed, fed_and_pooled
+from dsrd.nn.token_mix import tokens_mixed
 
 
 class MixerBlock(nn.Module):
@@ -25,16 +28,11 @@ class MixerBlock(nn.Module):
         self.channel_mix = FeedForward(channels, channel_factor, dropout)
 
     def forward(self, x: Tensor) -> Tensor:  # [Q, tokens, channels]
-        x = self._tokens_mixed(x)
-        mixed: Tensor = x + self.channel_mix(self.channel_norm(x))
-        return mixed
+        x = tokens_mixed(x, self.token_norm, self.token_mix)
+        return fed(x.flatten(0, 1), self.channel_norm, self.channel_mix, norm_first=True).view(x.shape)
 
     def mean(self, x: Tensor) -> Tensor:
         """self(x).mean(dim=1), cheaper: for the last block.  # [Q, tokens, channels] -> [Q, channels]"""
-        x = self._tokens_mixed(x)
-        return x.mean(dim=1) + self.channel_mix.pooled(self.channel_norm(x), lambda rows: rows.mean(dim=1))
-
-    def _tokens_mixed(self, x: Tensor) -> Tensor:
-        by_channel = x.transpose(1, 2)  # [Q, channels, tokens]
-        mixed: Tensor = x + self.token_mix(self.token_norm(by_channel)).transpose(1, 2)
-        return mixed
+        x = tokens_mixed(x, self.token_norm, self.token_mix)
+        pool = Pool.of_equal(len(x), x.shape[1], x)
+        return fed_and_pooled(x.flatten(0, 1), self.channel_norm, self.channel_mix, pool)

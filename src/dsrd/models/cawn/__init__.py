@@ -46,8 +46,9 @@ from dsrd.models.cawn.branches import published_branches
 from dsrd.models.cawn.walk_lstm import Input, WalkLSTM
 from dsrd.models.cawn.walks import Hits, Sides, Walks, grouped, sides_of
 from dsrd.nn.distinct import distinct
+from dsrd.nn.ragged import Layout
 from dsrd.nn.time import CosineTime
-from dsrd.nn.transformer import Layout, PostNormBlock
+from dsrd.nn.transformer import PostNormBlock
 from dsrd.ranges import Chance, Heads, Links, Range, Steps, Width, WidthOrNone
 
 
@@ -167,6 +168,6 @@ class CAWN(PairEncoder):
             inputs = [Input(x, steps[walk]) for x in features] + [Input(position, trail_steps, trail)]
             by_features = self.feature_walk(inputs, length, steps[walk])  # [d, .]
             token = self.token(torch.cat([by_features, by_position[trail]], dim=-1))
-            layout = Layout.of(length, walks.copies[walk])
-            encoded.append(self.out(layout.mean(self.mix(token, layout))))
+            layout = Layout(length, walks.copies[walk])
+            encoded.append(self.out(layout.pool(token.dtype).mean(self.mix(token, layout))))
         return torch.cat(encoded)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dsrd.events import NULL
-from dsrd.nn.transformer import spans
+from dsrd.nn.ragged import spans
 
 WALKS_AT_ONCE = 4096
 

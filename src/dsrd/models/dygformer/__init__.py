@@ -41,8 +41,9 @@ from dsrd.models.dygformer.block import PreNormBlock
 from dsrd.models.dygformer.cooccurrence import SequencePairs, appearances
 from dsrd.nn.distinct import distinct
 from dsrd.nn.linear import BlockLinear
+from dsrd.nn.products import Linear
+from dsrd.nn.ragged import Layout, spans
 from dsrd.nn.time import CosineTime
-from dsrd.nn.transformer import Layout, spans
 from dsrd.ranges import Chance, Heads, Layers, LinksOrNone, Width, WidthOrNone
 
 CHANNELS = 4  # node, edge, time, shared partners
@@ -102,8 +103,8 @@ class DyGFormer(PairEncoder):
         self.time = CosineTime(config.time_dim)
         self.count = nn.Sequential(nn.Linear(1, channel), nn.ReLU(), nn.Linear(channel, channel))
         self.node_channel, self.edge_channel = (BlockLinear([dim] * config.patch, channel) for _ in range(2))
-        self.time_channel = nn.Linear(config.patch * config.time_dim, channel)
-        self.shared_channel = nn.Linear(config.patch * channel, channel)
+        self.time_channel = Linear(config.patch * config.time_dim, channel)
+        self.shared_channel = Linear(config.patch * channel, channel)
         self.blocks = nn.ModuleList(
             PreNormBlock(CHANNELS * channel, config.heads, config.dropout) for _ in range(config.layers)
         )
@@ -122,7 +123,9 @@ class DyGFormer(PairEncoder):
         shown = patches[ends]  # [Q, 2] tokens per pair and side
         if self.config.padding == "call" and len(query):
             shown = shown.amax(dim=0).expand_as(shown)
-        each, whole = Layout.of(shown.reshape(-1)), Layout.of(shown.sum(dim=1))
+        order = shown.sum(dim=1).argsort()  # pairs of similar length are attended to together
+        ends, shown = ends[order], shown[order]
+        whole = Layout(shown.sum(dim=1))
         x = torch.cat(
             [self._feature_channels(read, patches, ends, shown, past), self._shared_channel(read, ends, shown)],
             dim=-1,
@@ -131,7 +134,8 @@ class DyGFormer(PairEncoder):
             x = block(x, whole)
         last = self.blocks[-1]
         assert isinstance(last, PreNormBlock)
-        src, dst = self.out(last.pooled(x, whole, each.mean)).view(len(query), 2, -1).unbind(1)
+        pooled = last.pooled(x, whole, Layout(shown.reshape(-1)).pool(x.dtype))
+        src, dst = self.out(pooled).view(len(query), 2, -1)[order.argsort()].unbind(1)
         return src, dst
 
     def _sequences(self, node: Tensor, time: Tensor, past: Past) -> Sequences:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from torch import Tensor, nn
 
 from dsrd.nn.dropout import Dropout
 from dsrd.nn.feed_forward import FeedForward
-from dsrd.nn.transformer import Layout, MultiHead
+from dsrd.nn.pool import Pool
+from dsrd.nn.ragged import Layout
+from dsrd.nn.residual import added, fed, fed_and_pooled
+from dsrd.nn.transformer import MultiHead
 
 
 class PreNormBlock(nn.Module):
@@ -23,14 +24,11 @@ class PreNormBlock(nn.Module):
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:  # [T, dim] -> [T, dim]
         x = self._attended(x, layout)
-        out: Tensor = x + self.feed(self.norm_mid(x))
-        return out
+        return fed(x, self.norm_mid, self.feed, norm_first=True)
 
-    def pooled(self, x: Tensor, layout: Layout, pool: Callable[[Tensor], Tensor]) -> Tensor:
-        """pool(self(x)) for means over tokens, cheaper: for the last block of a stack."""
-        x = self._attended(x, layout)
-        return pool(x) + self.feed.pooled(self.norm_mid(x), pool)
+    def pooled(self, x: Tensor, layout: Layout, pool: Pool) -> Tensor:
+        """pool.mean(self(x)), cheaper: for the last block of a stack."""
+        return fed_and_pooled(self._attended(x, layout), self.norm_mid, self.feed, pool)
 
     def _attended(self, x: Tensor, layout: Layout) -> Tensor:
-        attended: Tensor = x + self.dropout(self.attention(self.norm_in(x), layout))
-        return attended
+        return added(x, self.attention(self.norm_in(x), layout), self.attention.mix, self.dropout)

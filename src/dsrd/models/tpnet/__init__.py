@@ -44,6 +44,7 @@ from dsrd.models.card import ModelCard
 from dsrd.models.tpnet import projections
 from dsrd.nn.linear import BlockLinear, Merge
 from dsrd.nn.mixer import MixerBlock
+from dsrd.nn.products import Linear
 from dsrd.nn.time import CosineTime
 from dsrd.ranges import Chance, Layers, Links, Steps, Width, WidthOrNone
 
@@ -96,9 +97,9 @@ class TPNet(TemporalModel):
         dim, width = max(config.dim, graph.edge_dim, graph.node_dim), (2 * config.steps + 2) ** 2
         self.dim = dim
         self.time = CosineTime(config.time_dim)
-        self.relation = nn.Sequential(nn.Linear(width, 4 * width), nn.ReLU(), nn.Linear(4 * width, width))
+        self.relation = nn.Sequential(Linear(width, 4 * width), nn.ReLU(), Linear(4 * width, width))
         self.token_in = BlockLinear([dim, config.time_dim, dim, 2 * width], 2 * dim)
-        self.token_out = nn.Linear(2 * dim, dim)
+        self.token_out = Linear(2 * dim, dim)
         self.mixers = nn.ModuleList(
             MixerBlock(config.neighbors, dim, dropout=config.dropout) for _ in range(config.layers)
         )

@@ -94,6 +94,9 @@ def test_observe_score_partners_surprise_and_state_have_these_bodies(client: Tes
     assert list(state) == ["seq", "events", "nodes", "time", "digest"]
     assert (state["seq"], state["events"]) == (3, 603)
     assert client.post("/v1/snapshot").json() == {"seq": 3}
+    assert client.post("/v1/compact").json() == {"seq": 3}
+    assert client.post("/v1/compact?vacuum=true").json() == {"seq": 3}
+    assert client.post("/v1/compact?vacuum=perhaps").status_code == 422
 
 
 def test_dropped_events_are_told(client: TestClient):

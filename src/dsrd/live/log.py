@@ -13,9 +13,10 @@ from __future__ import annotations
 import json
 import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -148,7 +149,7 @@ class Log:
         row = (entry.last, len(entry.src), *columns, names, entry.at, _checksum(columns, names))
         self._db.execute("insert into entries values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
 
-    def entries(self, after: int = 0) -> Iterator[Entry]:
+    def entries(self, after: int = 0) -> Generator[Entry, None, None]:
         """Entries with events after a sequence number; a damaged one is an error that names it."""
         with _faults(self.path):
             rows = self._db.execute("select * from entries where last > ? order by last", (after,))
@@ -195,7 +196,8 @@ class Log:
         saved = 0
         for group in _groups(small):
             first, last = group[0][0] - group[0][1], group[-1][0]
-            parts = [entry for entry in self.entries(first) if entry.last <= last]
+            with closing(self.entries(first)) as entries:
+                parts = list(takewhile(lambda entry, last=last: entry.last <= last, entries))  # type: ignore[misc]
             joined = Entry.joined(parts)
             with self._transaction():
                 self._db.execute("delete from entries where last > ? and last <= ?", (first, last))

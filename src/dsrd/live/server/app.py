@@ -35,6 +35,7 @@ def create_app(service: Service, limits: Limits, token: str | None) -> ASGIApp:
     app = FastAPI(title="dsrd", version=__version__, docs_url=None, redoc_url=None)
     requests = Requests(service)
     _add_questions(app, service, limits)
+    _add_upkeep(app, service)
     _add_health(app, service, requests)
     app.include_router(page_router())
     app.include_router(feed_router(service, service.health, stopping=lambda: service.stopping))
@@ -48,7 +49,7 @@ def create_app(service: Service, limits: Limits, token: str | None) -> ASGIApp:
 
 def _add_questions(app: FastAPI, service: Service, limits: Limits) -> None:
     def post(path: str, asked: Any, answered: Any) -> Callable[[Handler], Handler]:
-        extra = None if asked is None else document.request_body(*asked)
+        extra = document.request_body(*asked)
         return app.post(path, openapi_extra=extra, responses=document.responses(answered), response_model=None)
 
     @post("/v1/observe", document.OBSERVE, document.OBSERVED)
@@ -91,11 +92,6 @@ def _add_questions(app: FastAPI, service: Service, limits: Limits) -> None:
         percentile = engine.watch.percentiles(scored.answer.surprise).tolist()
         return bodies.answer({"seq": scored.seq, "surprises": bodies.surprises(scored, percentile)})
 
-    @post("/v1/snapshot", None, document.SNAPSHOT)
-    async def snapshot() -> Response:
-        """Write a snapshot of the state now."""
-        return bodies.answer({"seq": await run_in_threadpool(service.writer.snapshot)})
-
     @app.get("/v1/state", responses=document.responses(document.STATE, 401, 503), response_model=None)
     async def state() -> Response:
         """Where the engine stands. Two engines with one run and one digest give the same answers."""
@@ -104,6 +100,23 @@ def _add_questions(app: FastAPI, service: Service, limits: Limits) -> None:
         present = engine.live.timeline.present
         written = present.written_time(now.time) if present.dates and now.events else ""
         return bodies.answer(bodies.state(now, bodies.time_in_answer(now.time, present.dates, written)))
+
+
+def _add_upkeep(app: FastAPI, service: Service) -> None:
+    described: Any = {"responses": document.responses(document.SNAPSHOT), "response_model": None}
+
+    @app.post("/v1/snapshot", **described)
+    async def snapshot() -> Response:
+        """Write a snapshot of the state now."""
+        return bodies.answer({"seq": await run_in_threadpool(service.writer.snapshot)})
+
+    @app.post("/v1/compact", **described)
+    async def compact(vacuum: bool = False) -> Response:
+        """Write a snapshot, join the small rows of the log up to it and forget old event ids, as is done from time
+        to time anyway. With `vacuum`, space is given back to the disk; events wait meanwhile."""
+        engine = service.writer
+        await run_in_threadpool(lambda: engine.compact(vacuum=vacuum))
+        return bodies.answer({"seq": engine.live.last_snapshot})
 
 
 def _add_health(app: FastAPI, service: Service, requests: Requests) -> None:

@@ -15,6 +15,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
+import hardening_tables
 from record_pages import NOTE, audit_page, readme, results_page, table, typed
 from study_tables import calibration_page, dsrd_page, questions_page
 from typer.testing import CliRunner
@@ -181,6 +182,7 @@ def pages() -> dict[str, str]:
         "explanation/calibration.md": calibration_page(),
         "explanation/questions.md": questions_page(),
         "../README.md": readme(),
+        **hardening_tables.pages(),
     }
 
 

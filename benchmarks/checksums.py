@@ -1,7 +1,7 @@
 """What checksums cost: how fast they are, and how much longer saving and opening take with them.
 
-Run `python benchmarks/checksums.py`. Times with and without verification alternate in one process, on one thread;
-the figures are minima. Prints the figures and then one JSON object; `--save FILE` also appends that to a file.
+Run `python benchmarks/checksums.py`. Seconds are those of the processor, on one thread; with and without
+verification alternate in one process, and the figures are minima. Prints the figures and then one JSON object; `--save FILE` also appends that to a file.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ GB = 1e9
 
 
 def seconds(work: Callable[[], Any]) -> float:
-    began = time.perf_counter()
+    began = time.process_time()
     work()
-    return time.perf_counter() - began
+    return time.process_time() - began
 
 
 def compared(work: Callable[[], Any]) -> dict[str, float]:

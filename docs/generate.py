@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from memory_tables import one_machine_page
+import hardening_tables
 from record_pages import NOTE, audit_page, readme, results_page, table, typed
 from study_tables import calibration_page, dsrd_page, questions_page
 from typer.testing import CliRunner
@@ -183,6 +184,7 @@ def pages() -> dict[str, str]:
         "explanation/questions.md": questions_page(),
         "explanation/one-machine.md": one_machine_page(),
         "../README.md": readme(),
+        **hardening_tables.pages(),
     }
 
 

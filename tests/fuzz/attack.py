@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import resource
@@ -109,6 +110,7 @@ def _lines(pipe: Any) -> Iterator[bytes]:
 
 def _work(target: Target, cases: list[Any], known: set[str], write: int) -> None:
     """In the child: attempt every case, write a line about each, and end."""
+    faulthandler.disable()  # what a case does to its process is reported once, by the parent
     try:
         null = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):

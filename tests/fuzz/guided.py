@@ -1,7 +1,7 @@
 """`python -m fuzz.guided --runs 2000 TableFile`: attack a reader by libFuzzer, guided by coverage.
 
-Needs atheris, which is no dependency: it installs on Linux and macOS for some versions of Python. The input that is
-mutated is the whole damaged file, so what it finds is kept as one edit of the seed.
+Needs atheris, which is no dependency: it installs for some versions of Python. The input that is mutated is the
+whole damaged file, so what it finds is kept as one edit of the seed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def main() -> None:
     with atheris.instrument_imports(include=["dsrd.data", "dsrd.report", "dsrd.experiments", "dsrd.decoding"]):
         import dsrd.data.read
         import dsrd.experiments.plan
-        import dsrd.report.records
+        import dsrd.report.records  # noqa: F401
     from fuzz.attack import judged, keep
     from fuzz.targets import all_targets
 

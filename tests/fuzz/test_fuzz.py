@@ -33,6 +33,8 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Target]:
     """A target by name, prepared once."""
 
     def get(name: str) -> Target:
+        if name == "Server":
+            pytest.importorskip("fastapi", reason="needs dsrd[serve]")
         if name not in prepared:
             TARGETS[name].prepare(tmp_path_factory.mktemp(name))
             prepared[name] = TARGETS[name]
@@ -54,8 +56,10 @@ def test_a_few_damaged_files_are_handled_well(name: str, target: Callable[[str],
     assert found.outcomes.total() > 0
 
 
-@pytest.mark.parametrize("name", ["RunFolder", "Settings", "CommandLine"])
-def test_a_few_damaged_runs_settings_and_commands_are_handled_well(name: str, target: Callable[[str], Target]):
+@pytest.mark.parametrize("name", ["RunFolder", "Settings", "CommandLine", "Server", "OddStream"])
+def test_a_few_runs_settings_commands_requests_and_streams_are_handled_well(
+    name: str, target: Callable[[str], Target]
+):
     found = attacked(target(name), seconds=5, most=25)
     assert found.failures == []
     assert found.outcomes.total() > 0

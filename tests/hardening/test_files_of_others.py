@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import gzip
 import os
+import shutil
 import zipfile
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+import torch
 
 import dsrd
 from dsrd import decoding
 from dsrd.data import fetch as fetching
 from dsrd.errors import DsrdError
+from dsrd.train import checkpoint
 
 CALLS = "source,target,time\n" + "".join(f"ann,bob,{row}\n" for row in range(3000))
 
@@ -83,3 +86,34 @@ def test_timestamps_that_do_not_fit_are_refused_with_their_row(tmp_path: Path, u
     pyarrow.parquet.write_table(table, tmp_path / "calls.parquet")
     with pytest.raises(DsrdError, match=r"row 2: time .* lies outside the years 1 to 9999"):
         dsrd.load(tmp_path / "calls.parquet", cache=False)
+
+
+def test_a_checkpoint_under_the_name_of_another_is_refused(tmp_path: Path):
+    """Except for the one that an error offers in place of a damaged one."""
+    best, last, now = (tmp_path / f"{name}.safetensors" for name in ("best", "last", "now"))
+    checkpoint.save(best, {"state": {"rows": torch.ones(3)}}, {"events": 3})
+    shutil.copy(best, now)
+    with pytest.raises(DsrdError, match=r"now\.safetensors: .*it was written as best\.safetensors"):
+        checkpoint.load(now)
+    checkpoint.save(last, {"state": {"rows": torch.zeros(3)}}, {"events": 3})
+    shutil.copy(last, best)
+    groups, note = checkpoint.load(best)
+    assert (groups["state"]["rows"].tolist(), note) == ([0, 0, 0], {"events": 3})
+
+
+def test_equal_checkpoints_are_equal_files(tmp_path: Path):
+    for folder in ("one", "other"):
+        (tmp_path / folder).mkdir()
+        checkpoint.save(tmp_path / folder / "best.safetensors", {"a": {"b": torch.ones(3)}}, {"x": 1, "y": 2})
+    assert len({file.read_bytes() for file in tmp_path.rglob("*.safetensors")}) == 1
+
+
+def test_more_processes_than_fit_in_memory_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("dsrd.train.launch.available_bytes", lambda: 1 << 30)
+    (tmp_path / "calls.csv").write_text(CALLS.replace("bob,1", "eve,1"))
+    model = dsrd.LinkPredictor("graphmixer", epochs=1, train__workers=64)
+    with pytest.raises(
+        DsrdError, match=r"train\.workers=64: so many processes need at least 13\.4 GB, of which 1\.1"
+    ):
+        model.fit(dsrd.load(tmp_path / "calls.csv", cache=False), folder=tmp_path / "run", progress=False)
+    assert not (tmp_path / "run").exists()

@@ -17,7 +17,7 @@ from dsrd.evaluate.task import Task
 from dsrd.files import write_json
 from dsrd.processes import ALONE, Processes, connected, launched
 from dsrd.ray_cluster import LOCAL
-from dsrd.train.launch import train_in_processes
+from dsrd.train.launch import refuse_too_many, train_in_processes
 from dsrd.train.run_folder import RunFolder
 from dsrd.train.sizes import fitting_model
 
@@ -42,6 +42,8 @@ def fitted(run: RunConfig, dataset: Dataset, where: Where, on_epoch: Callbacks, 
         note(line)
     processes = _processes(run, where)
     elsewhere = run.train.workers > processes.count and untrained.num_parameters > 0
+    if elsewhere and where.ray is None:
+        refuse_too_many(run.train.workers)
 
     def trained(task: Task, target: RunFolder | None) -> Fitted:
         if elsewhere:

@@ -33,6 +33,16 @@ RAY_RETRIES = 3  # times that Ray starts the processes again after one of them w
 CONTINUES = "run the same training again, into the same folder: it continues after the last finished epoch"
 
 
+def refuse_too_many(count: int) -> None:
+    """Raise an error if so many processes cannot fit in the memory of this machine."""
+    needed, free = count * PROCESS_BYTES, available_bytes()
+    if needed > free:
+        raise MachineError(
+            f"train.workers={count}: so many processes need at least {needed / 1e9:,.1f} GB, of which "
+            f"{free / 1e9:,.1f} GB are free; lower it"
+        )
+
+
 def train_in_processes(
     run: RunConfig, task: Task, folder: RunFolder, callbacks: list[EpochCallback], ray: str | None = None
 ) -> None:
@@ -81,12 +91,6 @@ def _job(folder: RunFolder) -> Iterator[Path]:
 
 def _on_this_machine(job: Path, folder: RunFolder, count: int, threads: int) -> Iterator[Message]:
     """What the processes say until all of them have ended."""
-    needed, free = count * PROCESS_BYTES, available_bytes()
-    if needed > free:
-        raise MachineError(
-            f"train.workers={count}: so many processes need at least {needed / 1e9:,.1f} GB, of which "
-            f"{free / 1e9:,.1f} GB are free; lower it"
-        )
     received: queue.Queue[tuple[int, Message | None]] = queue.Queue()
     workers = [_started(job, rank, count, threads) for rank in range(count)]
     for rank, worker in enumerate(workers):

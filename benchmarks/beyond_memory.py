@@ -34,7 +34,7 @@ from record import print_record
 PIECE = 10_000  # events
 ASKED = 1_000  # pairs
 PARTS = 10  # of a stream, for each of which figures are kept
-RELEASED = 1_000_000  # events after which the history gives its memory back
+RELEASED = 100_000  # events after which the history gives its memory back
 CALIBRATED = 300_000  # events that the rates of decay follow from; a node sleeps after as many
 YOUNG = 100_000  # nodes
 OLD = 20_000  # nodes

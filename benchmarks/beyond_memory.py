@@ -3,8 +3,8 @@
 - nodes: ten million nodes. Every event has a new source, and four events in five a new target; other targets are
   earlier nodes, nine times in ten one of the newest hundred thousand. The state keeps walks in 8 bits, rows of
   nodes in a mapped file (`precision=int8`, `rows_on_disk`), the history is on disk.
-- events: one hundred million events of a hundred thousand nodes, the history on disk; the rest in memory.
-  `--events 10000000` takes minutes.
+- events: one hundred million events of twenty thousand nodes, each of which sends to three others, so that the
+  tables of pairs are soon full; the history on disk, the state in memory. `--events 10000000` takes minutes.
 
 Events are generated piece by piece, appended to the history, observed, and now and then asked about: a thousand
 pairs at the present time, half of them the latest events' own. Weights are random: what is measured are time and
@@ -34,9 +34,10 @@ from record import print_record
 PIECE = 10_000  # events
 ASKED = 1_000  # pairs
 PARTS = 10  # of a stream, for each of which figures are kept
-RELEASED = 1_000_000  # events after which the history gives its memory back
+RELEASED = 100_000  # events after which the history gives its memory back
 CALIBRATED = 300_000  # events that the rates of decay follow from; a node sleeps after as many
 YOUNG = 100_000  # nodes
+OLD = 20_000  # nodes
 STREAMS: dict[str, dict[str, Any]] = {
     "nodes": {"events": 5_560_000, "settings": {"precision": "int8", "rows_on_disk": True}},
     "events": {"events": 100_000_000, "settings": {}},
@@ -61,15 +62,15 @@ class NewNodes:
 
 
 class OldNodes:
-    """A hundred thousand nodes; some act far more than others, and half of the events repeat the node's pair."""
+    """Twenty thousand nodes, each of which sends to three others, some far more often than others."""
 
     def __init__(self, _: int) -> None:
-        self.num_nodes, self._draw = 100_001, np.random.default_rng(0)
+        self.num_nodes, self._draw = OLD + 1, np.random.default_rng(0)
 
     def piece(self, start: int, size: int) -> Events:
-        source, target = (1 + 99_999 * self._draw.random((2, size)) ** 3).astype(np.int64)
-        target = np.where(self._draw.random(size) < 0.5, 1 + source * 7 % 100_000, target)
-        return events_of(source, target, start)
+        source = (OLD * self._draw.random(size) ** 1.5).astype(np.int64)
+        target = (source + 7 ** self._draw.integers(1, 4, size)) % OLD
+        return events_of(1 + source, 1 + target, start)
 
 
 def events_of(source: Any, target: Any, start: int) -> Events:

@@ -47,7 +47,8 @@ def formats() -> str:
     rows = []
     for place, entry in enumerate(found[datasets[0]]["formats"] if datasets else []):
         given = ", ".join(f"`{key}={str(value).lower()}`" for key, value in entry["settings"].items())
-        cells = [given or "the default", f"{entry['bytes_per_node']:,}"]
+        size = min(found[dataset]["formats"][place]["bytes_per_node"] for dataset in datasets)
+        cells = [given or "the default", f"{size:,}"]
         for dataset in datasets:
             here = found[dataset]["formats"][place]
             ap = here["ap"]
@@ -55,7 +56,7 @@ def formats() -> str:
                 f"{ap['random']:.2f} / {ap['historical']:.2f}; {here['observe_us']:.1f}; {here['score_us']:.0f}"
             )
         rows.append(cells)
-    columns = [f"{name} ({found[name]['epochs']} epochs)" for name in datasets]
+    columns = [f"{name} ({found[name]['epochs']} epoch{'s'[: found[name]['epochs'] - 1]})" for name in datasets]
     return table(["settings", "bytes per node", *columns], rows)
 
 

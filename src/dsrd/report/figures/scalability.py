@@ -155,7 +155,7 @@ def cost_of_growth(records: Records) -> Figure:
     return figure
 
 
-BEYOND = {"nodes": "a new node per event, state and history on disk", "events": "history on disk"}
+BEYOND = {"nodes": "new nodes, rows and history on disk", "events": "old nodes, history on disk"}
 """The streams of benchmarks/beyond_memory.py."""
 
 

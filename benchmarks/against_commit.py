@@ -104,7 +104,8 @@ def start(tree: Path) -> subprocess.Popen[str]:
 
 def ask(worker: subprocess.Popen[str]) -> dict[str, float]:
     """One turn of a worker."""
-    assert worker.stdin and worker.stdout
+    assert worker.stdin
+    assert worker.stdout
     worker.stdin.write("turn\n")
     worker.stdin.flush()
     answer: dict[str, float] = json.loads(worker.stdout.readline())

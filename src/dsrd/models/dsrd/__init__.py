@@ -196,6 +196,7 @@ class DSRD(TemporalModel):
         if self.source is None:
             super().answer_uniformly(factor)
         head = self.source if factor == "activity" else self.partner
+        assert head is not None
         for weight in head[-1].parameters():
             weight.zero_()
         if factor == "partner":

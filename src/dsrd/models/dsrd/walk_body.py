@@ -141,7 +141,7 @@ class Walks(Body):
         s_of_layers = s.chunk(self.config.layers, dim=1)
         pairs = Known(events, x, z, s_of_layers, node.flatten(0, 1), node_x, self.config.neighbors)
         h = encode(pairs, modules)
-        return h.view(2, len(query), -1), s, node
+        return h.view(2, len(query), self.config.dim), s, node
 
     def _nodes(
         self, grid: Tensor, kernels: list[tuple[Tensor, Tensor]], query: Query, past: Past, state: State

@@ -28,6 +28,7 @@ PLACES = (0.25, 0.5, 0.75)  # where the timed batches are in the training events
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("commit", help="what to compare with, as git names it")
+    parser.add_argument("--at", type=Path, help="a checkout of the commit, if there is one: its code is compiled")
     parser.add_argument("--dataset", default="uci")
     parser.add_argument("--model", default="dsrd")
     parser.add_argument("--preset", default="published")
@@ -42,14 +43,17 @@ def main() -> None:
     if options.worker:
         answer_turns(options)
         return
+    print_record(options.save, **(compare(options, options.at) if options.at else compare_checked_out(options)))
+
+
+def compare_checked_out(options: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "commit"
         git("worktree", "add", "--detach", str(place), options.commit)
         try:
-            record = compare(options, place)
+            return compare(options, place)
         finally:
             git("worktree", "remove", "--force", str(place))
-    print_record(options.save, **record)
 
 
 def git(*words: str) -> str:

@@ -44,7 +44,7 @@ Symbols of the paper and their names in code:
     x_j                     Inputs.of_node                                        dense
     X(l)                    x; h in the default                                   dense; walk_body
     phi_e, W_t, W_e         Inputs.of_event: edge, log_rate, mix                  dense
-    E_t, kappa              Window, `neighbors`: the latest events of a node      dense; walk_layer
+    E_t, kappa              Window, `neighbors`: the latest events of a node      dense; window_attention
     Delta t                 age; in every decay x = log(1 + age)                  dense; walk_body
     Q, W_Q                  query                                                 dense; walk_layer
     K, W_K                  key; in the default the token itself                  dense; walk_layer
@@ -72,14 +72,19 @@ Symbols of the paper and their names in code:
     learned rates           Kernels.weights, from raw_place                       kernels
     z_i, s, a_u             LearnedReads.pair, LearnedReads.nodes                 learned_reads
     c_u, n_u, C_u           Content.read; n_u, C_u in LevelState.content          content; feature_levels
-    token_i                 Walks._tokens, AgeFeatures, window counts             walk_body; windows
+    token_i                 tokens_plainly, AgeFeatures, window counts            window_tokens; windows
     W, W'                   WalkLayer.retain, diffuse                             walk_layer
     p0, pi                  Memory.forward, Memory.weights from raw_kinds         memory
     p(u | t)                DSRD.activity, on Walks.sources                       __init__; walk_body
     S, D                    DSRD.num_sources, DSRD.num_targets                    __init__
 
-The files `clock`, `walk_state`, `overlay`, `windows`, `walk_queries`, `node_queries`, `feature_levels` hold loops
-over arrays that numba compiles; their arguments are NamedTuples of arrays, declared at the top of each file.
+The files `clock`, `walk_state`, `overlay`, `windows`, `walk_queries`, `walk_products`, `node_queries` and
+`feature_levels` hold loops over arrays that numba compiles; their arguments are NamedTuples of arrays, declared at
+the top of each file.
+
+On the CPU the default's network is compiled too, with its gradients written by hand: `encoder` is one step of
+autograd, made of `window_tokens`, `layer_pass` (`window_sums`, `window_sums_backward`, `layer_block`) and
+`vector_math`. The same in plain torch, `encode_plainly` with `WalkLayer.forward`, runs on other devices.
 """
 
 from __future__ import annotations
@@ -204,6 +209,7 @@ class DSRD(TemporalModel):
         if self.source is None:
             super().answer_uniformly(factor)
         head = self.source if factor == "activity" else self.partner
+        assert head is not None
         for weight in head[-1].parameters():
             weight.zero_()
         if factor == "partner":

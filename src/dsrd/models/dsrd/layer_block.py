@@ -159,7 +159,8 @@ class BlockWeights(NamedTuple):
     @classmethod
     def of(cls, block: Block) -> BlockWeights:
         first, second = block.feed[0], block.feed[2]
-        assert isinstance(first, nn.Linear) and isinstance(second, nn.Linear)
+        assert isinstance(first, nn.Linear)
+        assert isinstance(second, nn.Linear)
         norms = (block.norm_out.weight, block.norm_out.bias, block.norm_in.weight, block.norm_in.bias)
         return cls(*norms, first.weight, first.bias, second.weight, second.bias)
 
@@ -221,6 +222,7 @@ def block_backward(read: BlockPass, grad: Tensor) -> tuple[Tensor, Parts, BlockW
         dropout_(to_out, seeds[0], p)
     to_parts = Parts(*(np.zeros_like(part) for part in read.parts))
     to_parts.gamma[:] = gate_backward(read.parts, to_out.numpy(), to_parts)
-    norms = torch.from_numpy(sums.reshape(4, -1)).float()
+    norm_out, norm_in = torch.from_numpy(sums).float()  # [2, dim] each: weight, bias
     first, second = torch.mm(to_hidden.t(), read.y), torch.mm(fed.t(), read.hidden)
-    return to_middle, to_parts, BlockWeights(*norms, first, to_hidden.sum(0), second, fed.sum(0))
+    feed = (first, to_hidden.sum(0), second, fed.sum(0))
+    return to_middle, to_parts, BlockWeights(norm_out[0], norm_out[1], norm_in[0], norm_in[1], *feed)

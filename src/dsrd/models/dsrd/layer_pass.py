@@ -74,7 +74,7 @@ def layer_forward(
     inputs = Inputs(query.numpy(), window.token.numpy(), *(part.numpy() for part in data))
     rates = Rates(*(rate.contiguous().numpy() for rate in (weights.fall, weights.power, weights.spread)))
     per_head, per_window = np.empty((2, heads, size), np.float32), np.empty((2, heads, count), np.float32)
-    kept = Kept(*per_head, np.empty(size, np.float32), *per_window)
+    kept = Kept(per_head[0], per_head[1], np.empty(size, np.float32), per_window[0], per_window[1])
     summed = torch.zeros(heads, count, dim)
     spread = torch.zeros(heads, count, window.z.shape[1] if settings.diffuses else 0)
     attend(inputs, rates, kept, Outputs(summed.numpy(), spread.numpy()))
@@ -110,5 +110,5 @@ def layer_backward(
     to_h.addmm_(to_query, weights.query)
     of_query = (torch.mm(to_query.t(), read.h), to_query.sum(0))
     rates = torch.from_numpy(to_rates).float()
-    own = LayerWeights(*of_query, to_value, to_retain, to_bias, to_diffuse, *rates, to_gamma)  # type: ignore[arg-type]
+    own = (*of_query, to_value, to_retain, to_bias, to_diffuse, *rates, to_gamma)  # as in `LayerWeights`
     return to_h, to_s, (*own, *to_block)

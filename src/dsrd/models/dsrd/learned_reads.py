@@ -14,6 +14,7 @@ from dsrd.models.dsrd.kernels import Kernels, half_lives, mixtures
 from dsrd.models.dsrd.mixed_reads import Block, mixed_reads
 from dsrd.models.dsrd.retention import six_digits
 from dsrd.models.dsrd.settings import DSRDConfig
+from dsrd.models.dsrd.walk_products import PRODUCTS
 from dsrd.models.dsrd.walk_queries import (
     BACK,
     COUNTS,
@@ -21,7 +22,6 @@ from dsrd.models.dsrd.walk_queries import (
     FOLLOWS,
     FORTH,
     MEETINGS,
-    PRODUCTS,
     Reading,
     node_width,
     pair_width,
@@ -56,7 +56,7 @@ class LearnedReads(nn.Module):
         return list(zip(walks, counts, strict=True))
 
     def pair(self, grid: Tensor, kernels: list[tuple[Tensor, Tensor]]) -> Tensor:
-        """Reads of pairs by the kernels of some layers, other columns left out.  # [..., grid] -> [..., L * pair_dim]"""
+        """Reads of pairs by the kernels of some layers, no other columns.  # [..., grid] -> [..., L * pair_dim]"""
         blocks = [Block(*each) for kernel in kernels for each in zip((PRODUCTS, COUNTS), kernel, strict=True)]
         return mixed_reads(grid, blocks, rest=MEETINGS, layers=len(kernels))
 

@@ -42,7 +42,7 @@ class Mixture(NamedTuple):
 
 
 def mixture_of(blocks: Sequence[Block], rest: int, layers: int) -> Mixture:
-    """The mixture of these blocks, one after the other; `rest` more columns of each layer are taken as they are."""
+    """The mixture of these blocks, one after the other; `rest` more columns of each layer stay as they are."""
     columns = sum(block.channels * len(block.kernel) for block in blocks) + rest * layers
     weights, out, per_layer = np.empty((2, columns), np.float32), 0, len(blocks) // layers
     mixture = Mixture(np.empty(columns, np.int64), np.empty(columns, np.int64), weights[0], weights[1])

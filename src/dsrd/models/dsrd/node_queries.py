@@ -11,7 +11,8 @@ from dsrd.compiled import compiled
 from dsrd.history.index import Index, Ints
 from dsrd.models.dsrd.clock import read_clock
 from dsrd.models.dsrd.overlay import Queries, copied_row
-from dsrd.models.dsrd.walk_queries import Pending, T, View, add_pending, empty_endpoint, length, load, state_row
+from dsrd.models.dsrd.walk_products import length
+from dsrd.models.dsrd.walk_queries import Pending, T, View, add_pending, empty_endpoint, load, state_row
 from dsrd.models.dsrd.walk_rows import ROOM, stored_row
 from dsrd.models.dsrd.walk_state import NodeRows, Singles
 from dsrd.models.dsrd.windows import empty_windows, fill_window

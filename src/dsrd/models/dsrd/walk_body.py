@@ -141,10 +141,10 @@ class Walks(Body):
         node_x = signed_log(past.node_x(torch.cat([query.src, query.dst])))
         layers = [layer for layer in self.layers if isinstance(layer, WalkLayer)]
         modules = Modules(self.age, self.token, self.start, [] if self.config.ablate == "no_block" else layers)
-        s_of_layers = s.split(self.reads.pair_dim, dim=1)
+        s_of_layers = s.chunk(self.config.layers, dim=1)
         pairs = Known(events, x, z, s_of_layers, node.flatten(0, 1), node_x, self.config.neighbors)
         h = encode(pairs, modules)
-        return h.view(2, len(query), -1), s, node
+        return h.view(2, len(query), self.config.dim), s, node
 
     def _nodes(
         self, grid: Tensor, kernels: list[tuple[Tensor, Tensor]], query: Query, past: Past, state: State

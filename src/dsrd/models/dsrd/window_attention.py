@@ -32,10 +32,8 @@ class Window:
     longest: int  # at most k events in each
 
 
-def attended_plainly(
-    query: Tensor, window: Window, decays: Decays, diffuses: bool
-) -> tuple[Tensor, Tensor | None]:
-    """What each head reads from tokens and, if it `diffuses`, from z.  # [B, H, dim] -> [H, B, dim], [H, B, pair]"""
+def attended_plainly(query: Tensor, window: Window, decays: Decays, diffuses: bool) -> tuple[Tensor, Tensor]:
+    """What heads read from tokens and, if they `diffuse`, z.  # [B, H, dim] -> [H, B, dim], [H, B, pair]"""
     size, first = window.first.diff(), window.first[:-1]
     place = torch.arange(window.longest, device=query.device)  # [k]
     mask = place < size.unsqueeze(1)  # [B, k]
@@ -46,6 +44,6 @@ def attended_plainly(
     weight = decays.omega(cosine(product, query, token.square().sum(-1).unsqueeze(1)), x, mask)
     injected = torch.bmm(weight * product / math.sqrt(token.shape[-1]), token).transpose(0, 1)
     if not diffuses:
-        return injected, None
+        return injected, injected[..., :0]
     partner = torch.cat([window.partner, window.partner.new_zeros(1)])[row]
     return injected, torch.bmm(decays.psi(x, mask), window.z[partner]).transpose(0, 1)

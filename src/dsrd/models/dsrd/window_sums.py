@@ -34,7 +34,7 @@ class Rates(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What the backward pass reads, per head and event; the rest it computes again, which takes less than memory."""
+    """What the backward pass reads, per head and event. The rest it computes again, faster than from memory."""
 
     product: Singles  # [H, T]: q k
     omega: Singles  # [H, T]: not yet divided

@@ -101,7 +101,7 @@ def activate(sums: Singles, shared: Singles, partner: Rows, slope: Singles) -> N
 
 @compiled
 def activate_backward(grad: Singles, slope: Singles, partner: Rows, to_shared: Singles, to_bias: Doubles) -> None:
-    """The gradients of the sums, in place, and of their partners' parts, which start at 0.  # [T, d], ..., [U, d]"""
+    """Gradients of the sums, in place, and of their partners' parts, which start at 0.  # [T, d], ..., [U, d]"""
     few = np.zeros(grad.shape[1], np.float32)
     for t in range(len(grad)):
         row = partner[t]
@@ -192,7 +192,7 @@ def tokens_backward(read: TokenPass, to_token: Tensor, to_newest: Tensor) -> tup
     to_shared, to_bias = torch.zeros(len(read.z), len(weight)), np.zeros(len(weight))
     partner, first = read.events.partner.numpy(), read.events.first.numpy()
     activate_backward(to_token.numpy(), read.slope.numpy(), partner, to_shared.numpy(), to_bias)
-    own = torch.mm(to_token.t(), read.columns)
+    own = torch.mm(read.columns.t(), to_token).t()  # faster than the other way round
     to_weight = torch.cat([own[:, :width], torch.mm(to_shared.t(), read.z), own[:, width:]], dim=1)
     to_cosines = torch.mm(to_token, weight[:, :cosines])
     rows = Cosines(read.events.x.numpy(), read.sine.numpy(), to_cosines.numpy(), to_newest.numpy(), first)

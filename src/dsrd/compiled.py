@@ -31,3 +31,15 @@ def inlined(function: F) -> F:
 def vectorised(function: F) -> F:
     """Like `compiled`, but sums may be reordered: several times faster, equal up to rounding, deterministic."""
     return cast(F, kept(numba.njit(nogil=True, fastmath={"reassoc", "contract"})(function)))
+
+
+def float_function(function: F) -> F:
+    """A function of single floats that leaves the loops it is inlined into vectorisable: x / 0 is no error."""
+    options: dict[str, Any] = {"forceinline": True, "_nrt": False, "error_model": "numpy"}
+    return cast(F, kept(numba.njit(nogil=True, fastmath={"contract"}, **options)(function)))
+
+
+def row_function(function: F) -> F:
+    """Both `inlined` and `vectorised`: a short loop over rows, whose sums may be reordered; x / 0 is no error."""
+    options: dict[str, Any] = {"forceinline": True, "_nrt": False, "error_model": "numpy"}
+    return cast(F, kept(numba.njit(nogil=True, fastmath={"reassoc", "contract"}, **options)(function)))

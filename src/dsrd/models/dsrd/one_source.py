@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 
 from dsrd.compiled import compiled, inlined, row_function
 from dsrd.history.index import Index, Ints
+from dsrd.models.dsrd.bfloat16 import widened_row
 from dsrd.models.dsrd.clock import read_clock
+from dsrd.models.dsrd.overlay import copied_row
 from dsrd.models.dsrd.walk_queries import (
     BACK,
     COUNTS,
@@ -32,11 +34,10 @@ from dsrd.models.dsrd.walk_queries import (
     empty_endpoint,
     load,
     node_width,
-    products,
     read_counts,
-    read_pair,
+    state_row,
 )
-from dsrd.models.dsrd.walk_state import RECEIVED, SENT, Decay, Singles
+from dsrd.models.dsrd.walk_state import RECEIVED, SENT, Decay, NodeRows, Singles, faded, write_code
 from dsrd.models.dsrd.windows import (
     EVENTS_AT_TIME,
     IN_OTHER_WINDOW,
@@ -111,35 +112,50 @@ def dot(one: Singles, other: Singles) -> np.float32:
     return total
 
 
+@row_function
+def write_six(code: Singles, one: Singles, two: Singles, second: Endpoint, r: int, out: Singles) -> None:
+    """`walk_queries.products` of the first node's rows at one rate, not decayed."""
+    other_code, other_one, other_two = second.code, second.one[r], second.two[r]
+    zero = np.float32(0)
+    a, b, c, d, e, f = zero, zero, zero, zero, zero, zero
+    for n in range(len(code)):
+        a += code[n] * other_two[n]
+        b += two[n] * other_code[n]
+        c += one[n] * other_one[n]
+        d += one[n] * other_two[n]
+        e += two[n] * other_one[n]
+        f += two[n] * other_two[n]
+    out[0], out[1], out[2], out[3], out[4], out[5] = a, b, c, d, e, f
+
+
 @inlined
-def write_products(first: First, r: int, second: Endpoint, out: Singles) -> None:
-    """`walk_queries.read_walks` at one rate. What has faded to nothing is not read."""
+def write_products(first: First, r: int, second: Endpoint, room: Singles, out: Singles) -> None:
+    """`walk_queries.read_walks` at one rate. Rows of what has faded to nothing are not read."""
     kept, other_kept = first.kept[r], second.kept[r]
     if kept > 0 and other_kept > 0:
-        a, b, c, d, e, f = products(
-            first.code, first.one[r], first.two[r], second.code, second.one[r], second.two[r]
-        )
-        out[0] = a * (other_kept * other_kept)
-        out[1] = b * (kept * kept)
-        out[2] = c * (kept * other_kept)
-        out[3] = d * (kept * other_kept * other_kept)
-        out[4] = e * (kept * kept * other_kept)
-        out[5] = f * (kept * kept * other_kept * other_kept)
+        one, two = widened_row(first.one[r], room[0]), widened_row(first.two[r], room[1])
+        write_six(first.code, one, two, second, r, out)
+        out[0] *= other_kept * other_kept
+        out[1] *= kept * kept
+        out[2] *= kept * other_kept
+        out[3] *= kept * other_kept * other_kept
+        out[4] *= kept * kept * other_kept
+        out[5] *= kept * kept * other_kept * other_kept
         return
     for i in range(PRODUCTS):
         out[i] = 0
     if other_kept > 0:
         out[0] = dot(first.code, second.two[r]) * (other_kept * other_kept)
     if kept > 0:
-        out[1] = dot(first.two[r], second.code) * (kept * kept)
+        out[1] = dot(widened_row(first.two[r], room[1]), second.code) * (kept * kept)
 
 
 @inlined
 def read_first(view: View, first: First, ends: tuple[int, Endpoint], now: float, out: Singles) -> None:
-    """`walk_queries.read_pair` of a loaded node and the second node, its id and what was loaded of it."""
+    """`walk_queries.read_pair` of a first node and a second one, given as its id and what was loaded of it."""
     other_node, other = ends
     for r in range(len(view.decay.rate)):
-        write_products(first, r, other, out[PRODUCTS * r :])
+        write_products(first, r, other, other.room, out[PRODUCTS * r :])
     at, fine, new, known = PRODUCTS * len(view.decay.rate), view.decay.fine, view.overlay, view.state
     end, node = at + COUNTS * len(fine), first.node
     for r in range(len(fine)):
@@ -147,6 +163,37 @@ def read_first(view: View, first: First, ends: tuple[int, Endpoint], now: float,
     out[end] = read_counts(new.pairs, known.pairs, (node, other_node), now, fine, out[at + FORTH :])
     out[end + 1] = read_counts(new.pairs, known.pairs, (other_node, node), now, fine, out[at + BACK :])
     read_counts(new.follows, known.follows, (node, other_node), now, fine, out[at + FOLLOWS :])
+
+
+@inlined
+def read_row(
+    view: View,
+    nodes: NodeRows,
+    first: tuple[int, int],
+    ends: tuple[int, Endpoint, Singles],
+    now: float,
+    out: Singles,
+) -> None:
+    """`read_first` of a node that is not loaded, given as its id and its row."""
+    node, row = first
+    _, other, events = ends
+    age = now - nodes.last[row]
+    write_code(node, other.first_code)
+    for r in range(len(view.decay.rate)):
+        other.first_kept[r] = faded(view.decay.rate[r], age)
+    for r in range(len(view.decay.fine)):
+        events[r] = (nodes.acts[row, SENT, r] + nodes.acts[row, RECEIVED, r]) * faded(view.decay.fine[r], age)
+    known = First(node, other.first_code, nodes.step1[row], nodes.step2[row], other.first_kept, events)
+    read_first(view, known, (ends[0], other), now, out)
+
+
+@inlined
+def read_met(view: View, node: int, ends: tuple[int, Endpoint, Singles], now: float, out: Singles) -> None:
+    row = copied_row(view.copied, node)
+    if row >= 0:
+        read_row(view, view.overlay.nodes, (node, row), ends, now, out)
+    else:
+        read_row(view, view.state.nodes, (node, state_row(view.state.nodes, node)), ends, now, out)
 
 
 @inlined
@@ -333,8 +380,9 @@ def read_targets(
         met = read_target(view, index, asked, (c, met, now), room, out)
     forget_places(asked.place[1], nodes[:met])
     reload(loaded, other)
+    events = np.empty(len(view.decay.fine), np.float32)
     for i in range(met):
-        read_pair(view, nodes[i], asked.source, other, now, out.met[i])
+        read_met(view, nodes[i], (asked.source, other, events), now, out.met[i])
     return met
 
 

@@ -84,6 +84,7 @@ over arrays that numba compiles; their arguments are NamedTuples of arrays, decl
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -92,11 +93,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from dsrd.events import Events, Query
+from dsrd.events import NULL, Events, Query
 from dsrd.history.past import Past
 from dsrd.models.base import ACTIVITY, GraphSpec, Questions, TemporalModel
 from dsrd.models.card import ModelCard, Preset
 from dsrd.models.dsrd.dense import Dense
+from dsrd.models.dsrd.many_targets import ManyTargets, Question, cheap_features
 from dsrd.models.dsrd.retention import Body
 from dsrd.models.dsrd.settings import DSRDConfig
 from dsrd.models.dsrd.walk_body import Walks
@@ -104,6 +106,8 @@ from dsrd.negatives.sampling import TrainingNegatives
 from dsrd.nn.dropout import Dropout
 
 __all__ = ["DSRD", "DSRDConfig"]
+
+FEWEST_SHARING = 32  # targets from which on it pays to read the source apart
 
 PAPER = Preset(
     "the paper's equations as written",
@@ -182,6 +186,40 @@ class DSRD(TemporalModel):
         features, guess = self.body.represent(query, past, self.state)
         partner: Tensor = guess + self.partner(features).squeeze(-1)
         return partner + self.activity(query, past) if head == "pair" else partner  # [Q]
+
+    @property
+    def shares_source(self) -> bool:
+        return self._is_compiled
+
+    @property
+    def has_first_features(self) -> bool:
+        return self._is_compiled
+
+    @property
+    def _is_compiled(self) -> bool:
+        """Whether compiled loops stand for the layers: for the whole model, in main memory."""
+        on_cpu = self.device.type == "cpu"
+        return isinstance(self.body, Walks) and on_cpu and self.config.ablate == "none" and not self.training
+
+    def score_many(self, source: int, targets: Tensor, time: float, past: Past, head: str = "") -> Tensor:
+        if not self.shares_source or len(targets) < FEWEST_SHARING:
+            return super().score_many(source, targets, time, past, head)
+        assert isinstance(self.body, Walks)
+        asked = Question(source, time, past, self.state)
+        with torch.no_grad():
+            parts = ManyTargets(self.body).represent(asked, targets)
+            score = torch.cat([part.guess + self.partner(part.features).squeeze(1) for part in parts])
+            if head == "pair":
+                score += self.activity(Query(*asked.alone(NULL)), past)
+        return score
+
+    def first_features(
+        self, source: int, targets: Sequence[Tensor], time: float, past: Past
+    ) -> Iterator[Tensor]:
+        if not isinstance(self.body, Walks):
+            yield from super().first_features(source, targets, time, past)
+            return
+        yield from cheap_features(self.body, Question(source, time, past, self.state), targets)
 
     def activity(self, query: Query, past: Past) -> Tensor:
         if self.source is None:

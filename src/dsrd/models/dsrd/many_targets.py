@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from dsrd.events import NULL, Query, as_tensor
 from dsrd.history.past import Past
-from dsrd.models.dsrd import one_source, one_source_layers, walk_queries
+from dsrd.models.dsrd import first_features, one_source, one_source_layers, walk_queries
+from dsrd.models.dsrd.first_features import Guess
 from dsrd.models.dsrd.mixed_reads import Block, Mixture, mixture_of
 from dsrd.models.dsrd.one_source import Asked, ManyReading
 from dsrd.models.dsrd.one_source_layers import Ages, Fading, Norms, Tokens, Window
@@ -26,7 +27,7 @@ from dsrd.models.dsrd.retention import Decays, signed_log
 from dsrd.models.dsrd.row_functions import gelu_row
 from dsrd.models.dsrd.walk_body import Walks
 from dsrd.models.dsrd.walk_layer import WalkLayer
-from dsrd.models.dsrd.walk_queries import COUNTS, MEETINGS, PRODUCTS, Reading
+from dsrd.models.dsrd.walk_queries import COUNTS, MEETINGS, PRODUCTS, Pending, Reading, View
 from dsrd.models.dsrd.walk_state import ACT_KINDS, Singles
 from dsrd.models.dsrd.windows import WINDOW
 from dsrd.state import State
@@ -44,6 +45,10 @@ class Question(NamedTuple):
     time: float
     past: Past
     state: State
+
+    def alone(self, target: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The columns of a query of the source with this target."""
+        return torch.tensor([self.source]), torch.tensor([target]), torch.tensor([self.time], dtype=torch.float64)
 
 
 class Decayed(NamedTuple):
@@ -146,9 +151,7 @@ class ManyTargets:
             partner=np.empty((k, count, pair), singles),
             met=np.empty((count * k, pair), singles),
         )
-        time = np.array([asked.time])
-        alone = Queries(np.array([[asked.source], [NULL]]), time, np.zeros(1, np.int64))
-        view, pending = body._view(alone, asked.past, asked.state)
+        view, pending = _view(body, asked)
         question = Asked(asked.source, asked.time, targets, place)
         size, partners, met = one_source.read_many(view, pending, asked.past.index, question, out)
         return out._replace(partner=out.partner[:partners], met=out.met[:met]), (size, partners)
@@ -313,6 +316,30 @@ class ManyTargets:
         body = self.body
         guess: Tensor = body.memory(*body.reads.remembered(asked), body.num_targets)
         return guess
+
+
+def _view(body: Walks, asked: Question) -> tuple[View, Pending]:
+    alone = Queries(np.array([[asked.source], [NULL]]), np.array([asked.time]), np.zeros(1, np.int64))
+    return body._view(alone, asked.past, asked.state)
+
+
+@torch.no_grad()
+def cheap_features(body: Walks, asked: Question, targets: Sequence[Tensor]) -> Iterator[Tensor]:
+    """Features of the first score of each piece of targets; see `first_features`.  # [c], ... -> [c, F], ..."""
+    view, pending = _view(body, asked)
+    first_features.advance(view, pending, asked.time)
+    index, place = asked.past.index, np.empty((2, 0), np.int32)
+    uniform, weight = (each.detach().numpy() for each in body.memory.weights())
+    guess = Guess(uniform[0], weight, np.float32(body.num_targets))
+    source = first_features.summary_of(
+        view, index, Asked(asked.source, asked.time, np.empty(0, np.int64), place), body.config.neighbors
+    )
+    width = first_features.feature_width(len(body.fine))
+    for piece in targets:
+        out = np.empty((len(piece), width), np.float32)
+        question = Asked(asked.source, asked.time, piece.numpy(), place)
+        first_features.write_features(view, source, question, guess, out)
+        yield torch.from_numpy(out)
 
 
 def _fading(decays: Decays) -> Fading:

@@ -1,0 +1,181 @@
+"""A few numbers about one source and any number of targets, compiled: what a small head needs to guess the score.
+
+About a microsecond a target: no windows of targets, no layers, and of the targets' walks only S1 at two rates. The
+windows of the source enter as sums, because products of walks are linear.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dsrd.compiled import compiled, inlined
+from dsrd.history.index import Index
+from dsrd.models.dsrd.bfloat16 import widened_row
+from dsrd.models.dsrd.clock import read_clock
+from dsrd.models.dsrd.memory import FADED
+from dsrd.models.dsrd.one_source import Asked, dot
+from dsrd.models.dsrd.overlay import copied_row
+from dsrd.models.dsrd.row_functions import log1p_row, log_
+from dsrd.models.dsrd.walk_queries import (
+    COUNTS,
+    Endpoint,
+    Pending,
+    View,
+    add_pending,
+    empty_endpoint,
+    load,
+    read_counts,
+    state_row,
+)
+from dsrd.models.dsrd.walk_state import ACT_KINDS, RECEIVED, SENT, NodeRows, Singles, faded, write_code
+from dsrd.models.dsrd.windows import empty_windows, fill_window
+
+WALK_RATES = 2  # rates of the grid at which walks are read: the slowest, and the one two decades faster
+WALKS = 4  # products with walks at each of them
+KINDS = 3  # of exact counts: forth, back, follows
+
+
+class Guess(NamedTuple):
+    """What `memory` has learned."""
+
+    uniform: np.float32
+    weight: Singles  # [KINDS, fine]
+    num_targets: np.float32
+
+
+class Source(NamedTuple):
+    """The source, and sums over the events in its window."""
+
+    node: int
+    latest: int  # partner in its latest event
+    total: Singles  # [KINDS, fine]: sums over all targets of the counts, as in `Memory`
+    one: Singles  # [WALK_RATES, width]: S1 now
+    two: Singles  # [WALK_RATES, width]: S2 now
+    company: Singles  # [WALK_RATES, width]: mean S1 of its partners now
+    rate: tuple[int, int]
+
+
+@compiled
+def feature_width(fine: int) -> int:
+    return ACT_KINDS * fine + KINDS * fine + WALKS * WALK_RATES + 2
+
+
+@compiled
+def summary_of(view: View, index: Index, asked: Asked, k: int) -> Source:
+    """Read the source and its window once."""
+    rates, fine, width = len(view.decay.rate), len(view.decay.fine), view.state.nodes.step1.shape[2]
+    now = read_clock(view.overlay.clock, asked.time, view.whole_moments)
+    windows, (room, _) = empty_windows(k), empty_endpoint(rates, width)
+    fill_window(index, asked.source, asked.time, 0, windows)
+    chosen = (max(rates - 3, 0), rates - 1)
+    walks = np.zeros((3, WALK_RATES, width), np.float32)
+    known, total = np.zeros(2 * rates + ACT_KINDS * fine, np.float32), np.zeros((KINDS, fine), np.float32)
+    for j in range(windows.size[0]):
+        load(view, windows.partner[0, j], now, room, known)
+        for i in range(WALK_RATES):
+            walks[2, i] += room.one[chosen[i]] * (room.kept[chosen[i]] / np.float32(windows.size[0]))
+        if j == 0:
+            acts = known[2 * rates :].reshape(fine, ACT_KINDS)
+            total[2] = acts[:, SENT] + acts[:, RECEIVED]
+    load(view, asked.source, now, room, known)
+    acts = known[2 * rates :].reshape(fine, ACT_KINDS)
+    total[0], total[1] = acts[:, SENT], acts[:, RECEIVED]
+    for i in range(WALK_RATES):
+        kept = room.kept[chosen[i]]
+        walks[0, i], walks[1, i] = room.one[chosen[i]] * kept, room.two[chosen[i]] * (kept * kept)
+    latest = windows.partner[0, 0] if windows.size[0] else 0
+    return Source(asked.source, latest, total, walks[0], walks[1], walks[2], chosen)
+
+
+@inlined
+def write_node(view: View, nodes: NodeRows, row: int, now: float, room: Endpoint, out: Singles) -> None:
+    """Decayed counts of the target's events, the time since its last one; its S1 at the rates of walks."""
+    fine, age = len(view.decay.fine), now - nodes.last[row]
+    for r in range(fine):
+        kept = faded(view.decay.fine[r], age)
+        for kind in range(ACT_KINDS):
+            out[ACT_KINDS * r + kind] = nodes.acts[row, kind, r] * kept
+    out[len(out) - 2] = age
+
+
+@inlined
+def write_walks(nodes: NodeRows, row: int, source: Source, kept: Singles, room: Endpoint, out: Singles) -> None:
+    """Products with the target's S1 and with its code.  # [WALKS * WALK_RATES]"""
+    for i in range(WALK_RATES):
+        at = WALKS * i
+        one = widened_row(nodes.step1[row, source.rate[i]], room.room[0])
+        out[at] = dot(source.company[i], one) * kept[i]
+        out[at + 1] = dot(source.one[i], one) * kept[i]
+        out[at + 2] = dot(source.two[i], room.code)
+        out[at + 3] = dot(source.company[i], room.code)
+
+
+@inlined
+def write_guess(guess: Guess, source: Source, counts: Singles) -> np.float32:
+    """log(D p0), from the counts by rate and kind.  # [fine, COUNTS]"""
+    share = np.float32(0)
+    for kind in range(KINDS):
+        for r in range(guess.weight.shape[1]):
+            part = counts[COUNTS * r + kind] / (source.total[kind, r] + np.float32(FADED))
+            share += guess.weight[kind, r] * min(part, np.float32(1))
+    return np.float32(log_(guess.uniform + guess.num_targets * share))
+
+
+@inlined
+def write_target(
+    view: View,
+    source: Source,
+    target: tuple[int, float],
+    guess: Guess,
+    room: tuple[Endpoint, Singles],
+    out: Singles,
+) -> None:
+    """The features of one target, before their logarithm; the last one is `write_guess`."""
+    node, now = target
+    endpoint, counts = room
+    fine, new, known = len(view.decay.fine), view.overlay, view.state
+    write_code(node, endpoint.code)
+    at = ACT_KINDS * fine
+    row, walks = copied_row(view.copied, node), out[at + KINDS * fine :]
+    if row >= 0:
+        write_node(view, new.nodes, row, now, endpoint, out)
+        fade_walks(view, new.nodes.last[row], now, source, endpoint.kept)
+        write_walks(new.nodes, row, source, endpoint.kept, endpoint, walks)
+    else:
+        row = state_row(known.nodes, node)
+        write_node(view, known.nodes, row, now, endpoint, out)
+        fade_walks(view, known.nodes.last[row], now, source, endpoint.kept)
+        write_walks(known.nodes, row, source, endpoint.kept, endpoint, walks)
+    read_counts(new.pairs, known.pairs, (source.node, node), now, view.decay.fine, counts)
+    read_counts(new.pairs, known.pairs, (node, source.node), now, view.decay.fine, counts[1:])
+    read_counts(new.follows, known.follows, (source.latest, node), now, view.decay.fine, counts[2:])
+    for r in range(fine):
+        for kind in range(KINDS):
+            out[at + KINDS * r + kind] = counts[COUNTS * r + kind]
+    out[len(out) - 1] = write_guess(guess, source, counts)
+
+
+@inlined
+def fade_walks(view: View, last: float, now: float, source: Source, kept: Singles) -> None:
+    for i in range(WALK_RATES):
+        kept[i] = faded(view.decay.rate[source.rate[i]], now - last)
+
+
+@compiled
+def write_features(view: View, source: Source, asked: Asked, guess: Guess, out: Singles) -> None:
+    """Features of every target.  # [C, feature_width]"""
+    rates, fine, width = len(view.decay.rate), len(view.decay.fine), view.state.nodes.step1.shape[2]
+    now = read_clock(view.overlay.clock, asked.time, view.whole_moments)
+    room, counts = empty_endpoint(rates, width)[0], np.zeros(COUNTS * fine, np.float32)
+    for c in range(len(asked.targets)):
+        write_target(view, source, (asked.targets[c], now), guess, (room, counts), out[c])
+        log1p_row(out[c, : out.shape[1] - 1])
+
+
+@compiled
+def advance(view: View, pending: Pending, time: float) -> None:
+    """Add the unobserved events before a time to the overlay."""
+    codes = np.empty((2, view.state.nodes.step1.shape[2]), np.float32)
+    add_pending(view, pending, 0, time, codes)

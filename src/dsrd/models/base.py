@@ -167,10 +167,10 @@ class TemporalModel(nn.Module, ABC):
 
     def first_features(
         self, source: int, targets: Sequence[Tensor], time: float, past: Past
-    ) -> Iterator[Tensor]:
-        """A few cheap numbers about one source with each piece of targets, from which `score` can be guessed.
+    ) -> tuple[Tensor, Iterator[Tensor]]:
+        """A few cheap numbers from which `score` can be guessed: about the source, about each piece of targets.
 
-        # [c], ... -> [c, F], ...
+        # [c], ... -> [S], ([c, F], ...)
         """
         raise DsrdError(f"{type(self).__name__} has no cheap first score; rank all targets")
 

@@ -17,7 +17,7 @@ from torch.nn.functional import relu
 from dsrd.history.past import Past
 from dsrd.models.base import TemporalModel
 
-HIDDEN = 32
+HIDDEN = 31  # and one column for the linear map
 SOURCES = 64  # whose scores the head is fitted to
 POOL = 20_000  # targets among which the hard ones are sought
 SCORED = 512  # targets of a source and round that are scored in full
@@ -29,25 +29,29 @@ TOP = 10.0  # a target of rank r among those scored weighs 1 / (TOP + r)
 
 @dataclass(frozen=True)
 class Retriever:
-    """Guesses scores, up to a constant per source, from features; [F] -> [HIDDEN] -> 1."""
+    """Guesses scores from features of the source [S] and of targets [F], by one hidden layer beside a linear map."""
 
-    first: Tensor  # [F, HIDDEN]
-    shift: Tensor  # [HIDDEN]
-    second: Tensor  # [HIDDEN]
-    linear: Tensor  # [F]
-    constant: float
+    low: Tensor  # [S + F]: of the features that the head was fitted to; others are taken as these
+    high: Tensor  # [S + F]
+    weight: Tensor  # [S + F, 1 + HIDDEN]: the linear map, the hidden layer
+    shift: Tensor  # [1 + HIDDEN]
+    last: Tensor  # [HIDDEN]
 
-    def __call__(self, features: Tensor) -> Tensor:
-        """# [n, F] -> [n]"""
-        hidden = torch.addmm(self.shift, features, self.first).relu_()
-        return (features @ self.linear).add_(hidden @ self.second).add_(self.constant)
+    def __call__(self, source: Tensor, features: Tensor) -> Tensor:
+        """Guesses for many targets of one source; `features` may be changed.  # [S], [c, F] -> [c]"""
+        width = len(source)
+        known = source.clamp(self.low[:width], self.high[:width])
+        shift = self.shift + known @ self.weight[:width]  # the same for all targets
+        features = features.clamp_(self.low[width:], self.high[width:])
+        both = torch.addmm(shift, features, self.weight[width:])  # [c, 1 + HIDDEN]
+        return both[:, 0] + both[:, 1:].relu() @ self.last
 
     def guess(self, model: TemporalModel, source: int, targets: Tensor, time: float, past: Past) -> Tensor:
         """A first score of every target.  # [C] -> [C]"""
-        guesses = torch.empty(len(targets))
-        start = 0
-        for features in model.first_features(source, targets.split(AT_ONCE), time, past):
-            guesses[start : start + len(features)] = self(features)
+        guesses, start = torch.empty(len(targets)), 0
+        about_source, pieces = model.first_features(source, targets.split(AT_ONCE), time, past)
+        for features in pieces:
+            guesses[start : start + len(features)] = self(about_source, features)
             start += len(features)
         return guesses
 
@@ -72,7 +76,9 @@ def fitted(model: TemporalModel, sources: Tensor, targets: Tensor, time: float, 
     generator = torch.Generator().manual_seed(0)
     pool = targets[torch.randperm(len(targets), generator=generator)[:POOL]]
     chosen = [pool[torch.randperm(len(pool), generator=generator)[:SCORED]] for _ in range(len(sources))]
-    lists = [_scored(model, source, each, time, past) for source, each in zip(sources.tolist(), chosen, strict=True)]
+    lists = [
+        _scored(model, source, each, time, past) for source, each in zip(sources.tolist(), chosen, strict=True)
+    ]
     retriever = _trained(lists, generator)
     if len(pool) > SCORED:
         for source in sources.tolist():
@@ -83,9 +89,13 @@ def fitted(model: TemporalModel, sources: Tensor, targets: Tensor, time: float, 
     return retriever
 
 
-def _scored(model: TemporalModel, source: int, targets: Tensor, time: float, past: Past) -> tuple[Tensor, Tensor, Tensor]:
+def _scored(
+    model: TemporalModel, source: int, targets: Tensor, time: float, past: Past
+) -> tuple[Tensor, Tensor, Tensor]:
     """Features, scores and weights of a source's targets.  # [n, F], [n], [n]"""
-    features = torch.cat(list(model.first_features(source, targets.split(AT_ONCE), time, past)))
+    about_source, pieces = model.first_features(source, targets.split(AT_ONCE), time, past)
+    of_targets = torch.cat(list(pieces))
+    features = torch.cat([about_source.expand(len(of_targets), -1), of_targets], dim=1)
     score = model.score_many(source, targets, time, past).float()
     rank = torch.empty(len(score))
     rank[score.argsort(descending=True)] = torch.arange(len(score), dtype=torch.float32)
@@ -100,7 +110,10 @@ def _trained(lists: Sequence[tuple[Tensor, Tensor, Tensor]], generator: torch.Ge
     level = torch.cat([each[1] for each in lists]).mean()
     width = features.shape[1]
     first = nn.Parameter(torch.randn(width, HIDDEN, generator=generator) / width**0.5)
-    shift, second = nn.Parameter(torch.zeros(HIDDEN)), nn.Parameter(torch.randn(HIDDEN, generator=generator) / HIDDEN)
+    shift, second = (
+        nn.Parameter(torch.zeros(HIDDEN)),
+        nn.Parameter(torch.randn(HIDDEN, generator=generator) / HIDDEN),
+    )
     linear, constant = nn.Parameter(torch.zeros(width)), nn.Parameter(level.clone())
     weights = [first, shift, second, linear, constant]
     optimizer = torch.optim.Adam(weights, lr=1e-2)
@@ -116,12 +129,6 @@ def _trained(lists: Sequence[tuple[Tensor, Tensor, Tensor]], generator: torch.Ge
             loss.backward()
             optimizer.step()
             schedule.step()
-    first_, shift_, second_, linear_ = (weight.detach() for weight in weights[:4])
-    raw = first_ / scale[:, None]
-    return Retriever(
-        raw,
-        shift_ - mean @ raw,
-        second_,
-        linear_ / scale,
-        float(constant.detach() - (mean / scale * linear_).sum()),
-    )
+    weight = torch.cat([linear[:, None], first], dim=1).detach() / scale[:, None]
+    constants = torch.cat([constant[None], shift]).detach() - mean @ weight
+    return Retriever(features.amin(0), features.amax(0), weight, constants, second.detach())

@@ -215,11 +215,10 @@ class DSRD(TemporalModel):
 
     def first_features(
         self, source: int, targets: Sequence[Tensor], time: float, past: Past
-    ) -> Iterator[Tensor]:
+    ) -> tuple[Tensor, Iterator[Tensor]]:
         if not isinstance(self.body, Walks):
-            yield from super().first_features(source, targets, time, past)
-            return
-        yield from cheap_features(self.body, Question(source, time, past, self.state), targets)
+            return super().first_features(source, targets, time, past)
+        return cheap_features(self.body, Question(source, time, past, self.state), targets)
 
     def activity(self, query: Query, past: Past) -> Tensor:
         if self.source is None:

@@ -55,11 +55,12 @@ class Source(NamedTuple):
     two: Singles  # [WALK_RATES, width]: S2 now
     company: Singles  # [WALK_RATES, width]: mean S1 of its partners now
     rate: tuple[int, int]
+    alone: Singles  # [ACT_KINDS * fine + 1]: decayed counts of its events, the time since the last one
 
 
 @compiled
 def feature_width(fine: int) -> int:
-    return ACT_KINDS * fine + KINDS * fine + WALKS * WALK_RATES + 2
+    return (ACT_KINDS + KINDS) * fine + WALKS * WALK_RATES + 3
 
 
 @compiled
@@ -86,7 +87,19 @@ def summary_of(view: View, index: Index, asked: Asked, k: int) -> Source:
         kept = room.kept[chosen[i]]
         walks[0, i], walks[1, i] = room.one[chosen[i]] * kept, room.two[chosen[i]] * (kept * kept)
     latest = windows.partner[0, 0] if windows.size[0] else 0
-    return Source(asked.source, latest, total, walks[0], walks[1], walks[2], chosen)
+    alone = np.empty(ACT_KINDS * fine + 1, np.float32)
+    alone[:-1] = known[2 * rates :]
+    alone[-1] = now - last_of(view, asked.source)
+    return Source(asked.source, latest, total, walks[0], walks[1], walks[2], chosen, alone)
+
+
+@inlined
+def last_of(view: View, node: int) -> float:
+    """The clock's reading at a node's last event."""
+    row = copied_row(view.copied, node)
+    if row >= 0:
+        return float(view.overlay.nodes.last[row])
+    return float(view.state.nodes.last[state_row(view.state.nodes, node)])
 
 
 @inlined
@@ -154,7 +167,17 @@ def write_target(
     for r in range(fine):
         for kind in range(KINDS):
             out[at + KINDS * r + kind] = counts[COUNTS * r + kind]
+    out[len(out) - 3] = latest_of(view, node) == source.node
     out[len(out) - 1] = write_guess(guess, source, counts)
+
+
+@inlined
+def latest_of(view: View, node: int) -> int:
+    """The partner in a node's last event."""
+    row = copied_row(view.copied, node)
+    if row >= 0:
+        return int(view.overlay.nodes.previous[row])
+    return int(view.state.nodes.previous[state_row(view.state.nodes, node)])
 
 
 @inlined

@@ -249,9 +249,7 @@ class ManyTargets:
             out = torch.cat([retained, retained])
             out[:count] += self._spread(shared, z.view(-1, count, z.shape[1]), depth)
             place = reading.place.astype(np.int64)
-            one_source_layers.diffuse(
-                weights.psi[depth], reading.size, place, spread[depth], out[count:].numpy()
-            )
+            one_source_layers.diffuse(weights.psi[depth], reading.size, place, spread[depth], out[count:].numpy())
             windows = [
                 side._replace(decay=each.decay[depth])
                 for side, each in zip(sides, (shared.weights, weights), strict=True)
@@ -324,22 +322,23 @@ def _view(body: Walks, asked: Question) -> tuple[View, Pending]:
 
 
 @torch.no_grad()
-def cheap_features(body: Walks, asked: Question, targets: Sequence[Tensor]) -> Iterator[Tensor]:
-    """Features of the first score of each piece of targets; see `first_features`.  # [c], ... -> [c, F], ..."""
+def cheap_features(body: Walks, asked: Question, targets: Sequence[Tensor]) -> tuple[Tensor, Iterator[Tensor]]:
+    """What the first score reads; see `TemporalModel.first_features`."""
     view, pending = _view(body, asked)
     first_features.advance(view, pending, asked.time)
-    index, place = asked.past.index, np.empty((2, 0), np.int32)
+    question = Asked(asked.source, asked.time, np.empty(0, np.int64), np.empty((2, 0), np.int32))
     uniform, weight = (each.detach().numpy() for each in body.memory.weights())
     guess = Guess(uniform[0], weight, np.float32(body.num_targets))
-    source = first_features.summary_of(
-        view, index, Asked(asked.source, asked.time, np.empty(0, np.int64), place), body.config.neighbors
-    )
+    source = first_features.summary_of(view, asked.past.index, question, body.config.neighbors)
     width = first_features.feature_width(len(body.fine))
-    for piece in targets:
-        out = np.empty((len(piece), width), np.float32)
-        question = Asked(asked.source, asked.time, piece.numpy(), place)
-        first_features.write_features(view, source, question, guess, out)
-        yield torch.from_numpy(out)
+
+    def features() -> Iterator[Tensor]:
+        for piece in targets:
+            out = np.empty((len(piece), width), np.float32)
+            first_features.write_features(view, source, question._replace(targets=piece.numpy()), guess, out)
+            yield torch.from_numpy(out)
+
+    return torch.from_numpy(source.alone).log1p(), features()
 
 
 def _fading(decays: Decays) -> Fading:

@@ -26,6 +26,7 @@ from dsrd.reporter import step
 
 HITS = (1, 3, 10)
 COPIED_BYTES = 1 << 28  # a larger state is rebuilt from its events instead of being copied
+MANY = 64  # candidates of an event from which on a model that can reads each source once for all of them
 AT_ONCE = 20_000  # pairs ranked in one call: a batch with hundreds of candidates per event is too large for one
 
 
@@ -157,6 +158,8 @@ def _strategies_by_model(views: Mapping[str, TemporalModel]) -> list[tuple[Tempo
 def score_candidates(model: TemporalModel, true: Query, targets: Tensor, past: Past, head: str) -> Tensor:
     """Scores of each source with every candidate target.  # [B], [B, candidates] -> [B, candidates]"""
     valid = targets != NULL
+    if model.shares_source and targets.shape[1] >= MANY:
+        return _score_by_source(model, true, targets, past, head)
     count = valid.sum(dim=1)
     query = Query(true.src.repeat_interleave(count), targets[valid], true.time.repeat_interleave(count))
     scores = torch.full(targets.shape, -torch.inf)
@@ -164,6 +167,16 @@ def score_candidates(model: TemporalModel, true: Query, targets: Tensor, past: P
     if pieces:
         logits = torch.cat([logits_of(model, query[piece], past, head) for piece in pieces])
         scores[valid] = logits.clamp(min=torch.finfo(torch.float32).min)  # -inf says that there is no candidate
+    return scores
+
+
+def _score_by_source(model: TemporalModel, true: Query, targets: Tensor, past: Past, head: str) -> Tensor:
+    """The same, one source after the other."""
+    scores = torch.full(targets.shape, -torch.inf)
+    for row, (source, time) in enumerate(zip(true.src.tolist(), true.time.tolist(), strict=True)):
+        valid = targets[row] != NULL
+        logits = model.score_many(source, targets[row][valid], time, past, head)
+        scores[row, valid] = logits.clamp(min=torch.finfo(torch.float32).min)
     return scores
 
 

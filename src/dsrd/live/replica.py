@@ -90,9 +90,9 @@ class Replica:
         """`surprise`, without waiting."""
         return self._answering.surprise_soon(events)
 
-    def partners(self, node: Any, k: int = 10, time: Any = None) -> Scored:
+    def partners(self, node: Any, k: int = 10, time: Any = None, exact: bool = False) -> Scored:
         """See `Engine.partners`."""
-        return self._answering.partners(node, k, time)
+        return self._answering.partners(node, k, time, exact)
 
     def state(self) -> State:
         """Where the replica stands."""

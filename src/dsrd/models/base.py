@@ -155,14 +155,14 @@ class TemporalModel(nn.Module, ABC):
         """
         scores = []
         with torch.no_grad():
-            for piece in targets.split(MANY_AT_ONCE):
+            for piece in torch.split(targets, MANY_AT_ONCE):
                 ends = torch.full_like(piece, source), piece, torch.full(piece.shape, time, dtype=torch.float64)
                 scores.append(self.score(Query(*ends).to(self.device), past, head).float().cpu())
         return torch.cat(scores) if scores else torch.zeros(0)
 
     @property
     def has_first_features(self) -> bool:
-        """Whether the best of many targets can be retrieved by a cheap first score, see `dsrd.models.retrieval`."""
+        """Whether a cheap first score can find the best of many targets, see `dsrd.models.retrieval`."""
         return False
 
     def first_features(

@@ -29,7 +29,7 @@ TOP = 10.0  # a target of rank r among those scored weighs 1 / (TOP + r)
 
 @dataclass(frozen=True)
 class Retriever:
-    """Guesses scores from features of the source [S] and of targets [F], by one hidden layer beside a linear map."""
+    """Guesses scores from features of the source [S] and of targets [F]: one hidden layer beside a linear map."""
 
     low: Tensor  # [S + F]: of the features that the head was fitted to; others are taken as these
     high: Tensor  # [S + F]
@@ -49,7 +49,7 @@ class Retriever:
     def guess(self, model: TemporalModel, source: int, targets: Tensor, time: float, past: Past) -> Tensor:
         """A first score of every target.  # [C] -> [C]"""
         guesses, start = torch.empty(len(targets)), 0
-        about_source, pieces = model.first_features(source, targets.split(AT_ONCE), time, past)
+        about_source, pieces = model.first_features(source, torch.split(targets, AT_ONCE), time, past)
         for features in pieces:
             guesses[start : start + len(features)] = self(about_source, features)
             start += len(features)
@@ -93,7 +93,7 @@ def _scored(
     model: TemporalModel, source: int, targets: Tensor, time: float, past: Past
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Features, scores and weights of a source's targets.  # [n, F], [n], [n]"""
-    about_source, pieces = model.first_features(source, targets.split(AT_ONCE), time, past)
+    about_source, pieces = model.first_features(source, torch.split(targets, AT_ONCE), time, past)
     of_targets = torch.cat(list(pieces))
     features = torch.cat([about_source.expand(len(of_targets), -1), of_targets], dim=1)
     score = model.score_many(source, targets, time, past).float()
@@ -126,7 +126,7 @@ def _trained(lists: Sequence[tuple[Tensor, Tensor, Tensor]], generator: torch.Ge
             guess = relu(x @ first + shift) @ second + x @ linear + constant
             loss = ((guess - score).square() * weight).sum() / TOGETHER
             optimizer.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             schedule.step()
     weight = torch.cat([linear[:, None], first], dim=1).detach() / scale[:, None]

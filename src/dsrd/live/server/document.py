@@ -86,7 +86,18 @@ SCORED = (
     },
 )
 ASK_PARTNERS = (
-    _object({"node": NAME}, {"k": {"type": "integer", "minimum": 1, "default": 10}, "time": TIME}),
+    _object(
+        {"node": NAME},
+        {
+            "k": {"type": "integer", "minimum": 1, "default": 10},
+            "time": TIME,
+            "exact": {
+                "type": "boolean",
+                "default": False,
+                "description": "rank every target, not only those that a cheap first score puts in front",
+            },
+        },
+    ),
     {"node": "ann", "k": 3},
 )
 ASK_SURPRISE = (

@@ -1,4 +1,4 @@
-"""Scores of one source with many targets at one time: the network of `walk_body`, with everything shared that can be.
+"""Scores of one source with many targets at one time: the network of `walk_body`, with all shared that can be.
 
 Per source: its window and tokens' ages, its first vector, its loaded partners, its activity. Per node in the
 windows of the targets: its read with the source. Per target: its read with the source and with each distinct
@@ -96,7 +96,8 @@ class ManyTargets:
             mixture_of([Block(2, walks), Block(ACT_KINDS, counts)], 0) for walks, counts in self.kernels
         ]
         widths = (self.config.time_dim, body.reads.pair_dim, WINDOW)
-        parts = body.token.weight.detach().split([*widths, body.token.in_features - sum(widths)], dim=1)
+        rest_dim = body.token.in_features - sum(widths)
+        parts = torch.split(body.token.weight.detach(), [*widths, rest_dim], dim=1)
         self.of_time, self.of_read, of_counts, self.of_event = (part.t() for part in parts)
         self.of_counts = of_counts.contiguous().numpy()
         gamma = [layer.decays.gate().detach() for layer in self.layers]  # [H]
@@ -118,7 +119,7 @@ class ManyTargets:
     def represent(self, asked: Question, targets: Tensor) -> Iterator[Head]:
         """The partner head's input for the targets, piece by piece."""
         place = np.full((2, len(asked.past.index.start)), -1, np.int32)
-        for piece in targets.split(READ_AT_ONCE):
+        for piece in torch.split(targets, READ_AT_ONCE):
             reading, sizes = self._read(asked, piece.numpy(), place)
             shared = self._shared(asked, reading, sizes)
             met = self._mixed(reading.met, self.of_pair[0])
@@ -278,7 +279,8 @@ class ManyTargets:
         events = as_tensor(shared.place[: shared.size])
         psi.index_add_(1, events, as_tensor(shared.weights.psi[depth][0, :, : shared.size]))
         summed = (psi @ z.flatten(1)).view(self.heads, *z.shape[1:])  # [H, C, pair]
-        return torch.bmm(summed, self.diffuse[depth]).transpose(0, 1).flatten(1)
+        spread: Tensor = torch.bmm(summed, self.diffuse[depth]).transpose(0, 1).flatten(1)
+        return spread
 
     def _injected(self, layer: WalkLayer, depth: int, h: Tensor, windows: Sequence[Window]) -> Tensor:
         """The injection of both sides.  # [2 C, dim] -> [2 C, dim]"""
@@ -286,7 +288,7 @@ class ManyTargets:
         summed = np.empty((2, self.heads, query.shape[1], h.shape[1]), np.float32)
         for side, window in enumerate(windows):
             one_source_layers.inject(query[side], window, summed[side])
-        injected = torch.from_numpy(summed) @ self.value[depth]  # [2, H, C, dim / H]
+        injected: Tensor = torch.from_numpy(summed) @ self.value[depth]  # [2, H, C, dim / H]
         return injected.transpose(1, 2).reshape(len(h), -1)
 
     def _block(self, layer: WalkLayer, h: Tensor, out: Tensor) -> None:

@@ -292,7 +292,7 @@ def count_alone(window: Windows, side: int, place_of: Places, tally: Ints, count
 
 @inlined
 def count_across(windows: Windows, asked: Asked, target: int, mine: Singles, theirs: Singles) -> None:
-    """The counts that depend on both windows, added to those of the source's and of the target's.  # [k, WINDOW]"""
+    """Add the counts that depend on both windows to those of the source's and the target's.  # [k, WINDOW]"""
     for i in range(windows.size[0]):
         mine[i, IS_OTHER] = windows.partner[0, i] == target
     for j in range(windows.size[1]):

@@ -119,7 +119,7 @@ def fill_tokens(made: Tokens, window: Window) -> None:
 
 @row_function
 def fade(x: Singles, fading: Fading, h: int, decay: Singles, psi: Singles) -> None:
-    """Weights of one head: exp(-lambda x^alpha), and exp(-depth delta x) over max(its sum, 1).  # [n] -> [n] twice"""
+    """Weights of a head: exp(-lambda x^alpha); exp(-depth delta x) over max(its sum, 1).  # [n] -> [n] twice"""
     total = F(0)
     for j in range(len(x)):
         power = exp_(fading.power[h] * log_(x[j] + F(1e-6))) if x[j] > 0 else F(0)
@@ -212,7 +212,10 @@ def diffuse_one(psi: Singles, row: Ints, spread: Singles, out: Singles) -> None:
 
 @compiled
 def diffuse(psi: Singles, size: Ints, row: Ints, spread: Singles, out: Singles) -> None:
-    """out += sum_i psi_i times the row of event i, head by head.  # [C, H, k], [C], [C, k], [rows, dim] -> [C, dim]"""
+    """out += sum_i psi_i times the row of event i, head by head.
+
+    # [C, H, k], [C], [C, k], [rows, dim] -> [C, dim]
+    """
     for c in range(len(out)):
         diffuse_one(psi[c], row[c, : size[c]], spread, out[c])
 

@@ -97,9 +97,8 @@ def summary_of(view: View, index: Index, asked: Asked, k: int) -> Source:
 def last_of(view: View, node: int) -> float:
     """The clock's reading at a node's last event."""
     row = copied_row(view.copied, node)
-    if row >= 0:
-        return float(view.overlay.nodes.last[row])
-    return float(view.state.nodes.last[state_row(view.state.nodes, node)])
+    nodes = view.overlay.nodes if row >= 0 else view.state.nodes
+    return float(nodes.last[row if row >= 0 else state_row(nodes, node)])
 
 
 @inlined
@@ -151,33 +150,20 @@ def write_target(
     fine, new, known = len(view.decay.fine), view.overlay, view.state
     write_code(node, endpoint.code)
     at = ACT_KINDS * fine
-    row, walks = copied_row(view.copied, node), out[at + KINDS * fine :]
-    if row >= 0:
-        write_node(view, new.nodes, row, now, endpoint, out)
-        fade_walks(view, new.nodes.last[row], now, source, endpoint.kept)
-        write_walks(new.nodes, row, source, endpoint.kept, endpoint, walks)
-    else:
-        row = state_row(known.nodes, node)
-        write_node(view, known.nodes, row, now, endpoint, out)
-        fade_walks(view, known.nodes.last[row], now, source, endpoint.kept)
-        write_walks(known.nodes, row, source, endpoint.kept, endpoint, walks)
+    row = copied_row(view.copied, node)
+    nodes = new.nodes if row >= 0 else known.nodes
+    row = row if row >= 0 else state_row(nodes, node)
+    write_node(view, nodes, row, now, endpoint, out)
+    fade_walks(view, nodes.last[row], now, source, endpoint.kept)
+    write_walks(nodes, row, source, endpoint.kept, endpoint, out[at + KINDS * fine :])
     read_counts(new.pairs, known.pairs, (source.node, node), now, view.decay.fine, counts)
     read_counts(new.pairs, known.pairs, (node, source.node), now, view.decay.fine, counts[1:])
     read_counts(new.follows, known.follows, (source.latest, node), now, view.decay.fine, counts[2:])
     for r in range(fine):
         for kind in range(KINDS):
             out[at + KINDS * r + kind] = counts[COUNTS * r + kind]
-    out[len(out) - 3] = latest_of(view, node) == source.node
+    out[len(out) - 3] = nodes.previous[row] == source.node
     out[len(out) - 1] = write_guess(guess, source, counts)
-
-
-@inlined
-def latest_of(view: View, node: int) -> int:
-    """The partner in a node's last event."""
-    row = copied_row(view.copied, node)
-    if row >= 0:
-        return int(view.overlay.nodes.previous[row])
-    return int(view.state.nodes.previous[state_row(view.state.nodes, node)])
 
 
 @inlined

@@ -148,14 +148,13 @@ class ManyTargets:
             place=np.zeros((count, k), np.int32),
             size=np.empty(count, np.int64),
             counts=np.empty((2, count, k, WINDOW), singles),
-            pair=np.empty((count, pair), singles),
-            partner=np.empty((k, count, pair), singles),
+            loaded=np.empty((1 + k, count, pair), singles),
             met=np.empty((count * k, pair), singles),
         )
         view, pending = _view(body, asked)
         question = Asked(asked.source, asked.time, targets, place)
         size, partners, met = one_source.read_many(view, pending, asked.past.index, question, out)
-        return out._replace(partner=out.partner[:partners], met=out.met[:met]), (size, partners)
+        return out._replace(loaded=out.loaded[: 1 + partners], met=out.met[:met]), (size, partners)
 
     def _mixed(self, values: Singles, mixture: Mixture) -> Tensor:
         """log(1 + reads).  # [n, grid] -> [n, out]"""
@@ -233,8 +232,9 @@ class ManyTargets:
         (shared, of_met, spread), count = known, len(targets)
         x = self._log_ages(reading.age)
         node = self._nodes(asked, targets, reading.node)
-        s = [self._mixed(reading.pair, mixture) for mixture in self.of_pair]
-        z = self._mixed(reading.partner.reshape(-1, reading.pair.shape[1]), self.of_pair[0])  # [d count, pair]
+        pair, partner = reading.loaded[0], reading.loaded[1:]
+        s = [self._mixed(pair, mixture) for mixture in self.of_pair]
+        z = self._mixed(partner.reshape(-1, pair.shape[1]), self.of_pair[0])  # [d count, pair]
         row = shared.place[None] * count + np.arange(count)[:, None]  # [count, k]
         size = np.full(count, shared.size)
         weights = self._decayed(x, reading.size)
@@ -302,15 +302,15 @@ class ManyTargets:
 
     def _guess(self, reading: ManyReading, shared: Shared) -> Tensor:
         """log(D p0) of each target.  # [C]"""
-        count = len(reading.pair)
-        latest = np.zeros_like(reading.pair)
+        pair = reading.loaded[0]
+        count, latest = len(pair), np.zeros_like(pair)
         if shared.size:
-            latest[:] = reading.partner[shared.place[0]]
+            latest[:] = reading.loaded[1 + shared.place[0]]
         asked = Reading[Tensor](
             tokens=torch.from_numpy(latest).view(1, count, 1, -1),
             age=torch.empty(0),
             event=torch.empty(0),
-            pair=torch.from_numpy(reading.pair),
+            pair=torch.from_numpy(pair),
             node=torch.from_numpy(reading.source_node).expand(1, count, -1),
         )
         body = self.body
@@ -367,6 +367,5 @@ def _rows(reading: ManyReading, rows: slice) -> ManyReading:
         place=reading.place[rows],
         size=reading.size[rows],
         counts=reading.counts[:, rows],
-        pair=np.ascontiguousarray(reading.pair[rows]),
-        partner=np.ascontiguousarray(reading.partner[:, rows]),
+        loaded=np.ascontiguousarray(reading.loaded[:, rows]),
     )

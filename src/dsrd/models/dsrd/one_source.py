@@ -92,15 +92,14 @@ class ManyReading(NamedTuple):
     source_node: Singles  # [node]
     source_age: Singles  # [k]
     source_event: Ints  # [k]: 0 where the window has fewer than k events
-    source_place: Places  # [k]: which of `partner` an event of the source's window is with
+    source_place: Places  # [k]: which distinct partner an event of the source's window is with
     node: Singles  # [C, node]
     age: Singles  # [C, k]
     event: Ints  # [C, k]
     place: Places  # [C, k]: which of `met` an event of a target's window is with
     size: Ints  # [C]: events in a target's window
     counts: Singles  # [2, C, k, WINDOW]: of the source's window, of the target's
-    pair: Singles  # [C, pair]: of the source and the target
-    partner: Singles  # [k, C, pair]: of each distinct partner of the source and the target
+    loaded: Singles  # [1 + k, C, pair]: of the source, then of each of its distinct partners, and the target
     met: Singles  # [C k, pair]: of each distinct partner of any target and the source
 
 
@@ -190,10 +189,8 @@ def read_row(
 @inlined
 def read_met(view: View, node: int, ends: tuple[int, Endpoint, Singles], now: float, out: Singles) -> None:
     row = copied_row(view.copied, node)
-    if row >= 0:
-        read_row(view, view.overlay.nodes, (node, row), ends, now, out)
-    else:
-        read_row(view, view.state.nodes, (node, state_row(view.state.nodes, node)), ends, now, out)
+    nodes = view.overlay.nodes if row >= 0 else view.state.nodes
+    read_row(view, nodes, (node, row if row >= 0 else state_row(nodes, node)), ends, now, out)
 
 
 @inlined
@@ -336,9 +333,8 @@ def read_target(
     count_alone(windows, 1, out.place[c], room.tally, out.counts[1, c])
     count_across(windows, asked, target, out.counts[0, c], out.counts[1, c])
     load(view, target, now, room.target, out.node[c])
-    read_loaded(view, room.loaded, 0, (target, room.target), now, out.pair[c])
-    for i in range(1, len(room.loaded.node)):
-        read_loaded(view, room.loaded, i, (target, room.target), now, out.partner[i - 1, c])
+    for i in range(len(room.loaded.node)):
+        read_loaded(view, room.loaded, i, (target, room.target), now, out.loaded[i, c])
     return met
 
 

@@ -33,6 +33,7 @@ class Scored:
     target: list[str]
     known: list[bool]  # both names occur in the stream
     answer: Answer
+    exact: bool = True  # no target was left out by a first score
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,9 @@ class Answering:
             live.present.check_source(row, name)
             target, answer = live.present.partners(row, k, moment, exact)
             names = [live.nodes.name(each) for each in target.tolist()]
-            return Scored(live.seq, moment, [name] * len(names), names, [source is not None] * len(names), answer)
+            known = [source is not None] * len(names)
+            all_scored = not live.present.retrieves(k, exact)
+            return Scored(live.seq, moment, [name] * len(names), names, known, answer, all_scored)
 
     def state(self) -> State:
         """Where the engine stands."""

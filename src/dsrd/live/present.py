@@ -192,6 +192,10 @@ class Present:
             parts.append(read(self.model, query[start : start + AT_ONCE], past).double())
         return self._answer(query.time.numpy(), torch.cat(parts)[:, 1:])
 
+    def retrieves(self, k: int, exact: bool) -> bool:
+        """Whether `partners` ranks a shortlist of the targets."""
+        return is_retrieved(self.model, len(self.targets()), k, exact)
+
     @torch.no_grad()
     def partners(self, node: int, k: int, time: float, exact: bool = False) -> tuple[Ids, Answer]:
         """The k most likely targets of a node, best first; see `is_retrieved` for `exact`."""
@@ -200,8 +204,7 @@ class Present:
             torch.full_like(targets, node), targets, torch.full(targets.shape, time, dtype=torch.float64)
         )
         model, past = self.model, self.past
-        retrieved = is_retrieved(model, len(targets), k, exact)
-        first = self._retrieval(model, targets, self.after_last, past) if retrieved else None
+        first = self._retrieval(model, targets, self.after_last, past) if self.retrieves(k, exact) else None
         ranked = read_ranked(model, query, past, self._head, first, k)
         best = torch.sort(ranked[:, 1], descending=True, stable=True).indices[:k]
         bits = choice_bits(model, ranked[best, :2], ranked[best, 2])

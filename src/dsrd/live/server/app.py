@@ -70,7 +70,7 @@ def _add_questions(app: FastAPI, service: Service, limits: Limits) -> None:
             len(pairs), lambda: bodies.answer({"seq": scored.seq, "scores": bodies.scores(scored)})
         )
 
-    @post("/v1/partners", document.ASK_PARTNERS, document.SCORED)
+    @post("/v1/partners", document.ASK_PARTNERS, document.PARTNERS)
     async def partners(request: Request) -> Response:
         """The likeliest targets of a node, best first."""
         body = await bodies.read_object(request, limits, ("node", "k", "time", "exact"))
@@ -83,7 +83,7 @@ def _add_questions(app: FastAPI, service: Service, limits: Limits) -> None:
         if not isinstance(exact, bool):
             raise DsrdError(f"exact={exact!r:.40}: give true or false")
         scored = await run_in_threadpool(service.engine.partners, body["node"], k, body.get("time"), exact)
-        return bodies.answer({"seq": scored.seq, "scores": bodies.scores(scored)})
+        return bodies.answer({"seq": scored.seq, "exact": scored.exact, "scores": bodies.scores(scored)})
 
     @post("/v1/surprise", document.ASK_SURPRISE, document.SURPRISED)
     async def surprise(request: Request) -> Response:

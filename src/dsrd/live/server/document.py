@@ -85,6 +85,10 @@ SCORED = (
         ],
     },
 )
+PARTNERS = (
+    _object({"seq": COUNT, "exact": {"type": "boolean"}, "scores": _list(SCORE)}),
+    {**SCORED[1], "exact": True},
+)
 ASK_PARTNERS = (
     _object(
         {"node": NAME},

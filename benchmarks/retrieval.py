@@ -25,12 +25,13 @@ import torch
 from torch import Tensor
 
 import dsrd
+from dsrd.estimator import first_score
+from dsrd.estimator.first_score import Retriever
 from dsrd.estimator.ranking import read_ranked, recent_sources
 from dsrd.events import Events, Query
 from dsrd.history.past import Past
 from dsrd.machine import load_average, peak_rss_mb
-from dsrd.models import DEFAULT, GraphSpec, TemporalModel, create, model_class, retrieval
-from dsrd.models.retrieval import Retriever
+from dsrd.models import DEFAULT, GraphSpec, TemporalModel, create, model_class
 from record import print_record
 
 SHORTLISTS = (10, 32, 64, 128, 256, 512)
@@ -116,9 +117,10 @@ def recall(arguments: argparse.Namespace) -> dict[str, Any]:
     known = Past(events[:start], edge_x=data.edge_x, node_x=data.node_x)
     targets, now = torch.unique(events.dst[:start]), float(events.time[start])
     figures: dict[str, Any] = {"targets": len(targets), "dim": model.config.dim, "test_events": len(split.test)}
-    sources = recent_sources(known.index, retrieval.SOURCES)
+    sources = recent_sources(known.index, first_score.SOURCES)
     fit: list[Retriever] = []
-    figures["fit_s"] = round(seconds(lambda: fit.append(retrieval.fitted(model, sources, targets, now, past))), 2)
+    fit_s = seconds(lambda: fit.append(first_score.fitted(model, sources, targets, now, past)))
+    figures["fit_s"] = round(fit_s, 2)
     figures |= cost(model, events[start : start + 400 : 40], targets, past)
     observed = [start]
 
@@ -156,8 +158,8 @@ def million(arguments: argparse.Namespace) -> dict[str, Any]:
     targets, now = torch.unique(events.dst), float(events.time[-1]) + 1
     asked = recent_sources(past.index, 6)
     fit: list[Retriever] = []
-    sources = recent_sources(past.index, retrieval.SOURCES)
-    fit_s = seconds(lambda: fit.append(retrieval.fitted(model, sources, targets, now, past)))
+    sources = recent_sources(past.index, first_score.SOURCES)
+    fit_s = seconds(lambda: fit.append(first_score.fitted(model, sources, targets, now, past)))
 
     def retrieved(source: int) -> Tensor:
         event = Events.from_numpy([source], [1], [now])

@@ -10,10 +10,9 @@ import torch
 
 import dsrd
 from dsrd.errors import DsrdError
-from dsrd.estimator import ranking
+from dsrd.estimator import first_score, ranking
 from dsrd.estimator.ranking import drawn, is_retrieved, recent_sources
 from dsrd.live import Engine
-from dsrd.models import retrieval
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +26,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, size in {"RETRIEVED_FROM": 60, "SHORTLIST": 40, "SAMPLED": 30}.items():
         monkeypatch.setattr(ranking, name, size)
     for name, size in {"SOURCES": 16, "SCORED": 64, "STEPS": 200}.items():
-        monkeypatch.setattr(retrieval, name, size)
+        monkeypatch.setattr(first_score, name, size)
 
 
 def test_the_best_are_found_and_the_sum_of_the_rest_is_estimated(

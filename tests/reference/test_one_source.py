@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from dsrd.compiled import vectorised
+from dsrd.estimator import first_score
 from dsrd.evaluate.scoring import score_candidates
 from dsrd.events import NULL, Query
 from dsrd.history.past import Past
-from dsrd.models import retrieval
 from dsrd.models.dsrd import first_features
 from dsrd.models.dsrd.row_functions import cos_, exp_, gelu_row, log1p_row, sigmoid_
 from reference.test_dsrd import make_model, stream
@@ -151,12 +151,12 @@ def test_a_fitted_head_is_the_same_every_time_and_finds_the_best() -> None:
     past = Past(data.events, edge_x=data.edge_x, node_x=data.node_x)
     model.observe(data.events, past)
     sources, targets = torch.arange(1, 17), torch.arange(1, 40)
-    first = retrieval.fitted(model, sources, targets, 40.0, past)
+    first = first_score.fitted(model, sources, targets, 40.0, past)
     assert all(
         torch.equal(*pair)
         for pair in zip(
             vars(first).values(),
-            vars(retrieval.fitted(model, sources, targets, 40.0, past)).values(),
+            vars(first_score.fitted(model, sources, targets, 40.0, past)).values(),
             strict=True,
         )
     )

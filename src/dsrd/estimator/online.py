@@ -16,6 +16,7 @@ from dsrd import faults
 from dsrd.data.dataset import Dataset
 from dsrd.data.growing import Arrival, GrowingStream
 from dsrd.errors import DsrdError
+from dsrd.estimator.first_score import Retriever
 from dsrd.estimator.ranking import Retrieval
 from dsrd.estimator.shared_lock import SharedLock
 from dsrd.evaluate.scoring import COPIED_BYTES, observe_all
@@ -24,7 +25,6 @@ from dsrd.events import Events, Query
 from dsrd.history.live import Live
 from dsrd.history.past import Past
 from dsrd.models import Snapshot, TemporalModel
-from dsrd.models.retrieval import Retriever
 from dsrd.protocol import STRICT
 from dsrd.reporter import step
 

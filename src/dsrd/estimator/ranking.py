@@ -13,12 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dsrd.estimator import first_score
+from dsrd.estimator.first_score import Retriever
 from dsrd.events import Query
 from dsrd.history.index import Index
 from dsrd.history.past import Past
-from dsrd.models import TemporalModel, retrieval
+from dsrd.models import TemporalModel
 from dsrd.models.base import with_null_partner
-from dsrd.models.retrieval import Retriever
 
 SHORTLIST = 512  # targets that the full model ranks
 SAMPLED = 256  # others that it scores to estimate their sum
@@ -35,8 +36,8 @@ class Retrieval:
         """The first score, given the model in its state at the end of the stream, just before `time`."""
         num_events = int(past.index.length.sum()) // 2
         if self._fitted is None or num_events >= 2 * self._fitted[0]:
-            sources = recent_sources(past.index, retrieval.SOURCES)
-            self._fitted = num_events, retrieval.fitted(model, sources, targets, time, past)
+            sources = recent_sources(past.index, first_score.SOURCES)
+            self._fitted = num_events, first_score.fitted(model, sources, targets, time, past)
         return self._fitted[1]
 
 
@@ -57,7 +58,7 @@ def recent_sources(index: Index, count: int) -> Tensor:
     node, time = node[sent], index.time[latest][sent]
     ordered = torch.from_numpy(node[np.argsort(-time, kind="stable")])
     fresh, others = ordered[: count // 2], ordered[count // 2 :]
-    return torch.cat([fresh, retrieval.evenly(others, count - len(fresh))])
+    return torch.cat([fresh, first_score.evenly(others, count - len(fresh))])
 
 
 @torch.no_grad()

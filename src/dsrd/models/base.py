@@ -162,7 +162,7 @@ class TemporalModel(nn.Module, ABC):
 
     @property
     def has_first_features(self) -> bool:
-        """Whether a cheap first score can find the best of many targets, see `dsrd.models.retrieval`."""
+        """Whether a cheap first score can find the best of many targets."""
         return False
 
     def first_features(

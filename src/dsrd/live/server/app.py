@@ -79,10 +79,8 @@ def _add_questions(app: FastAPI, service: Service, limits: Limits) -> None:
         k = body.get("k", 10)
         if isinstance(k, int) and k > limits.partners:
             raise DsrdError(f"k={k}: ask for at most {limits.partners:,} partners")
-        exact = body.get("exact", False)
-        if not isinstance(exact, bool):
-            raise DsrdError(f"exact={exact!r:.40}: give true or false")
-        scored = await run_in_threadpool(service.engine.partners, body["node"], k, body.get("time"), exact)
+        asked = (body["node"], k, body.get("time"), bodies.flag(body, "exact"))
+        scored = await run_in_threadpool(service.engine.partners, *asked)
         return bodies.answer({"seq": scored.seq, "exact": scored.exact, "scores": bodies.scores(scored)})
 
     @post("/v1/surprise", document.ASK_SURPRISE, document.SURPRISED)

@@ -153,12 +153,13 @@ class TemporalModel(nn.Module, ABC):
 
         # [C] -> [C], in main memory
         """
-        scores = []
+        scores = [torch.zeros(0)]
         with torch.no_grad():
-            for piece in torch.split(targets, MANY_AT_ONCE):
+            for start in range(0, len(targets), MANY_AT_ONCE):
+                piece = targets[start : start + MANY_AT_ONCE]
                 ends = torch.full_like(piece, source), piece, torch.full(piece.shape, time, dtype=torch.float64)
                 scores.append(self.score(Query(*ends).to(self.device), past, head).float().cpu())
-        return torch.cat(scores) if scores else torch.zeros(0)
+        return torch.cat(scores)
 
     @property
     def has_first_features(self) -> bool:

@@ -76,7 +76,7 @@ def read_ranked(
     def scored(rows: Tensor) -> Tensor:
         return model.score_many(source, targets[rows], time, past, asked).double()
 
-    if first is None:
+    if first is None or shortlist_for(k) >= len(targets):
         score = scored(torch.arange(len(targets)))
         total = torch.logsumexp(score, dim=0)
     else:

@@ -60,6 +60,38 @@ def test_score_is_pure(model: TemporalModel, stream: Dataset) -> None:
     assert same_state(before, model.state.snapshot())
 
 
+def test_one_source_with_many_targets_scores_as_its_pairs_do(model: TemporalModel, stream: Dataset) -> None:
+    """Also targets that nobody has met, and the same one twice."""
+    observed(model, stream, 200)
+    before, past = model.state.snapshot(), past_of(stream).during(stream.events[200:260])
+    targets = torch.cat([torch.arange(1, 30).repeat(2), torch.tensor([99_999])])
+    for row, head in zip((200, 259, 230), (*model.heads, *model.heads, *model.heads), strict=False):
+        source, time = int(stream.events.src[row]), float(stream.events.time[row])
+        ends = torch.full_like(targets, source), targets, torch.full(targets.shape, time, dtype=torch.float64)
+        with torch.no_grad():
+            pairs = model.score(Query(*ends), past, head)
+            assert torch.allclose(model.score_many(source, targets, time, past, head), pairs, atol=1e-5)
+    assert model.score_many(1, targets[:0], time, past).shape == (0,)
+    assert same_state(before, model.state.snapshot())
+
+
+def test_first_features_do_not_depend_on_the_other_targets(model: TemporalModel, stream: Dataset) -> None:
+    observed(model, stream, 200)
+    before, past, targets = model.state.snapshot(), past_of(stream), stream.events.dst[:40].unique()
+    if not model.has_first_features:
+        with pytest.raises(DsrdError, match="has no cheap first score"):
+            model.first_features(1, [targets], 1e6, past)
+        return
+    of_source, whole = model.first_features(3, [targets], 1e6, past)
+    _, pieces = model.first_features(3, targets.split(7), 1e6, past)
+    features = torch.cat(list(whole))
+    assert torch.isfinite(features).all()
+    assert torch.isfinite(of_source).all()
+    assert len(features) == len(targets)
+    assert torch.equal(features, torch.cat(list(pieces)))
+    assert same_state(before, model.state.snapshot())
+
+
 def test_score_is_one_finite_logit_per_pair(model: TemporalModel, stream: Dataset) -> None:
     scores = ask(observed(model, stream, 200), stream.events[200:260].query(), past_of(stream))
     assert scores.shape == (60,)

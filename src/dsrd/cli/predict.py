@@ -62,6 +62,8 @@ Ray = Annotated[
     ),
 ]
 
+Exact = Annotated[bool, typer.Option("--exact", help="With --node: score every target, however many there are.")]
+
 
 def predict(
     folder: options.RunPath,
@@ -70,6 +72,7 @@ def predict(
     top: Top = None,
     time: At = None,
     head: options.Head = None,
+    exact: Exact = False,
     strict_names: StrictNames = False,
     out: Out = None,
     ray: Ray = None,
@@ -90,12 +93,13 @@ def predict(
     A file of any length is scored in bounded memory with --out, and on all processors with --ray; --out may then
     also be a folder.
 
-    With --node, all nodes that have been a target before are scored. The best are listed with the same columns.
+    With --node, the best of all nodes that have been a target before are listed with the same columns. If there
+    are thousands, a cheap first score picks those that the model then ranks; --exact ranks them all.
     """
     from dsrd.estimator.link_predictor import open_run
 
     options.use_threads(threads)
-    _check(pairs, node, top)
+    _check(pairs, node, top, exact)
     if ray is not None and (pairs is None or out is None):
         raise DsrdError("--ray scores a file: give --pairs and --out too")
     if out is not None and not out.is_dir():
@@ -109,7 +113,8 @@ def predict(
             table = model.predict(pairs, time, head=head, strict_names=strict_names, progress=report)
         else:
             k = TOP if top is None else top
-            table = model.partners(node, k, time, head=head, strict_names=strict_names, progress=report)
+            asked: dict[str, Any] = {"head": head, "exact": exact, "strict_names": strict_names}
+            table = model.partners(node, k, time, **asked, progress=report)
     if pairs is None or out is None:
         write_table(table, "predictions", out, json)
     elif json:
@@ -118,11 +123,13 @@ def predict(
         output.note(f"{out}: {rows:,} rows")
 
 
-def _check(pairs: Path | None, node: list[str] | None, top: int | None) -> None:
+def _check(pairs: Path | None, node: list[str] | None, top: int | None, exact: bool) -> None:
     if (pairs is None) == (not node):
         raise DsrdError("give either --pairs or --node; see `dsrd predict --help`")
     if pairs is not None and top is not None:
         raise DsrdError("--top is only for --node; leave it out")
+    if pairs is not None and exact:
+        raise DsrdError("--exact is only for --node; leave it out")
     if top is not None and top < 1:
         raise DsrdError(f"--top {top}: give 1 or more")
 

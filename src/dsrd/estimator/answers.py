@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dsrd.estimator.bits import BitsReader, factor_bits, head_score, read_factors
+from dsrd.estimator.bits import BitsReader, choice_bits, head_score
 from dsrd.estimator.event_rate import event_rate
 from dsrd.estimator.online import OnlineModel
+from dsrd.estimator.ranking import is_retrieved, read_ranked
 from dsrd.events import Query
+from dsrd.history.past import Past
+from dsrd.models import TemporalModel
 
 SECONDS_PER_DAY = 86_400.0
 
@@ -45,20 +47,24 @@ def answer_pairs(online: OnlineModel, query: Query, head: str = "") -> Answers:
 
 
 def best_partners(
-    online: OnlineModel, node: int, k: int, at: float | None = None, head: str = ""
+    online: OnlineModel, node: int, k: int, at: float | None = None, head: str = "", exact: bool = False
 ) -> tuple[Tensor, Answers]:
     """The k most likely targets of a node at a time, best first, and what the model says about them.  # [k]
 
     Candidates are all targets of events before that time, including the node itself if it was one. Their `partner`
-    probabilities add up to 1. Equally likely ones are ordered by id.
+    probabilities add up to 1; where the best are retrieved (`is_retrieved`), as far as their sum is known.
+    Equally likely ones are ordered by id.
     """
     model, query = online.model, online.candidates(node, k, at)
-    factors = online.ask(query, lambda model, query, past: read_factors(model, query, past, head), width=2)
-    partner_bits = -torch.log_softmax(factors[:, 1], dim=0) / np.log(2)
-    source_bits = factor_bits(model, factors)[:, 0] if model.has_intensity else torch.zeros_like(partner_bits)
-    bits = torch.stack([source_bits, partner_bits], dim=1)
-    best = torch.sort(factors[:, 1], descending=True, stable=True).indices[:k]
-    answers = _answers(online, query.time[best], head_score(factors, head)[best], bits[best])
+    first = online.first_score() if is_retrieved(model, len(query), k, exact) else None
+
+    def read(model: TemporalModel, query: Query, past: Past) -> Tensor:
+        return read_ranked(model, query, past, head, first, k)
+
+    ranked = online.ask(query, read, width=3, at_once=len(query))
+    best = torch.sort(ranked[:, 1], descending=True, stable=True).indices[:k]
+    factors, total = ranked[best, :2], ranked[best, 2]
+    answers = _answers(online, query.time[best], head_score(factors, head), choice_bits(model, factors, total))
     return query.dst[best], answers
 
 

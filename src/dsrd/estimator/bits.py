@@ -74,6 +74,16 @@ def factor_bits(model: TemporalModel, factors: Tensor) -> Tensor:
     return nats.clamp(min=0) / math.log(2)
 
 
+def choice_bits(model: TemporalModel, factors: Tensor, total: Tensor) -> Tensor:
+    """Bits of the source, 0 without an intensity, and of its choice, given the log sum over all targets.
+
+    # [Q, 2], [Q] -> [Q, 2]
+    """
+    partner_bits = (total - factors[:, 1]) / math.log(2)
+    source_bits = factor_bits(model, factors)[:, 0] if model.has_intensity else torch.zeros_like(partner_bits)
+    return torch.stack([source_bits, partner_bits], dim=1)
+
+
 def _chosen_among(
     model: TemporalModel, query: Query, past: Past, targets: Ids, head: str
 ) -> tuple[Tensor, Tensor]:

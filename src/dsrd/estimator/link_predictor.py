@@ -21,6 +21,7 @@ from dsrd.estimator.fitted import Callbacks, Fitted, open_folder, params_of
 from dsrd.estimator.fitting import Where, fitted
 from dsrd.estimator.later_events import evaluate_later_events
 from dsrd.estimator.queries import NodeIds, as_names, time_of, upcoming
+from dsrd.estimator.ranking import is_retrieved, shortlist_for
 from dsrd.estimator.ray_scoring import score_file_on_ray
 from dsrd.estimator.results import Results
 from dsrd.estimator.surprise import percentiles, surprises
@@ -29,6 +30,7 @@ from dsrd.models import DEFAULT, TemporalModel, configured, full_names
 from dsrd.reporter import Reporter, reporting
 from dsrd.train.run_folder import RunFolder
 
+RETRIEVED = "ranked the {:,} of {:,} targets that a first score put in front; ask for exact answers to rank all"
 Shown = bool | Reporter
 """Whether to show progress, or the reporter that shows it."""
 
@@ -255,12 +257,15 @@ class LinkPredictor:
         at: Any = None,
         *,
         head: str | None = None,
+        exact: bool = False,
         strict_names: bool = False,
         progress: Shown = False,
     ) -> Table:
         """The k most likely targets of each node at a time, best first. Candidates are all targets before it.
 
-        The columns are those of `predict`. All candidates are scored, so `partner` adds up to exactly 1 over them.
+        The columns are those of `predict`; `partner` adds up to 1 over all candidates. With thousands of them a
+        model that can (`has_first_features`) retrieves by a cheap first score, scores the best few hundred and
+        estimates the sum of the rest; a note says so. `exact` scores all.
         """
         online, head_name = self.fitted.online, self.module.head_called(head)
         sources, (source, target, time_column) = as_names(nodes), self._column_names
@@ -272,10 +277,13 @@ class LinkPredictor:
             early = np.array([] if time is None else [time])
             online.settle(torch.from_numpy(early))
             with reporting(progress) as report:
+                num_targets = len(online.targets(online.after_last if time is None else time))
+                retrieved = is_retrieved(self.module, num_targets, k, exact)
                 report.note(*node_ids.notes(), *early_notes(self.fitted, early))
+                report.note(*[RETRIEVED.format(shortlist_for(k), num_targets)] * retrieved)
                 for name in sources:
                     node, known = ids[name]
-                    best, answers = best_partners(online, node, k, time, head_name)
+                    best, answers = best_partners(online, node, k, time, head_name, exact)
                     columns[source] += [name] * len(best)
                     columns[target] += [online.stream.name(each) for each in best.tolist()]
                     for column, values in {**answers.columns(), "known": np.full(len(best), known)}.items():

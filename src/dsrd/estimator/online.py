@@ -16,6 +16,8 @@ from dsrd import faults
 from dsrd.data.dataset import Dataset
 from dsrd.data.growing import Arrival, GrowingStream
 from dsrd.errors import DsrdError
+from dsrd.estimator.first_score import Retriever
+from dsrd.estimator.ranking import Retrieval
 from dsrd.estimator.shared_lock import SharedLock
 from dsrd.evaluate.scoring import COPIED_BYTES, observe_all
 from dsrd.evaluate.task import FULL_SEED
@@ -55,6 +57,7 @@ class OnlineModel:
             self._observed = num_observed
         self._before_last_batch: tuple[Snapshot, int] | None = None  # that batch may be incomplete
         self._past: Live | None = None
+        self._retrieval = Retrieval()
         self._targets: tuple[NDArray[np.int64], NDArray[np.float64]] | None = None  # and when each was first one
 
     @property
@@ -170,25 +173,26 @@ class OnlineModel:
             self._targets = both[order], times[order]
 
     @torch.no_grad()
-    def ask(self, query: Query, read: Read, *, width: int) -> Tensor:
+    def ask(self, query: Query, read: Read, *, width: int, at_once: int = AT_ONCE) -> Tensor:
         """What `read` reads of each pair at its time, from everything strictly before it.  # [Q, width] float64
 
-        The pairs in a call of `read` are either all after the last event, or all at one time.
+        The pairs in a call of `read` are either all after the last event, or all at one time, and `at_once` at
+        most.
         """
         answers = torch.empty(len(query), width, dtype=torch.float64)
         early = query.time <= self.stream.last_time
         if bool((~early).any()):
             rows = (~early).nonzero().squeeze(1)
             model, past = self.up_to_date(), self.past
-            for start in range(0, len(rows), AT_ONCE):
-                part = rows[start : start + AT_ONCE]
+            for start in range(0, len(rows), at_once):
+                part = rows[start : start + at_once]
                 answers[part] = read(model, query[part], past).double()
                 step("scoring", start + len(part), len(rows))
         if bool(early.any()):
-            self._ask_earlier(query, early.nonzero().squeeze(1), read, answers)
+            self._ask_earlier(query, early.nonzero().squeeze(1), read, answers, at_once)
         return answers
 
-    def _ask_earlier(self, query: Query, rows: Tensor, read: Read, answers: Tensor) -> None:
+    def _ask_earlier(self, query: Query, rows: Tensor, read: Read, answers: Tensor, at_once: int) -> None:
         """Fill in the answers of queries that are not after the last event: observe the stream once more."""
         order = rows[torch.argsort(query.time[rows], stable=True)]
         past, observed, events = self.past, 0, self.stream.dataset().events
@@ -196,8 +200,8 @@ class OnlineModel:
             model.state.reset()
             for same_time in _equal_times(query.time[order]):
                 observed = self._observe_before(float(query.time[order[same_time.start]]), events, observed)
-                for start in range(same_time.start, same_time.stop, AT_ONCE):
-                    part = order[start : min(start + AT_ONCE, same_time.stop)]
+                for start in range(same_time.start, same_time.stop, at_once):
+                    part = order[start : min(start + at_once, same_time.stop)]
                     answers[part] = read(model, query[part], past).double()
 
     def _observe_before(self, time: float, events: Events, observed: int) -> int:
@@ -222,6 +226,12 @@ class OnlineModel:
             self._targets = target, events.time.numpy()[first]
         target, first_time = self._targets
         return target if before > self.stream.last_time else target[first_time < before]
+
+    @torch.no_grad()
+    def first_score(self) -> Retriever:
+        """The cheap first score of targets, from the state after all events; the model must have one."""
+        targets = torch.from_numpy(self.targets(self.after_last))
+        return self._retrieval(self.up_to_date(), targets, self.after_last, self.past)
 
     def candidates(self, node: int, k: int, at: float | None = None) -> Query:
         """Pairs of a node with all targets before a time, of which the best `k` are wanted."""

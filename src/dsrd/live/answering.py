@@ -33,6 +33,7 @@ class Scored:
     target: list[str]
     known: list[bool]  # both names occur in the stream
     answer: Answer
+    exact: bool = True  # no target was left out by a first score
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class Answering:
         question = _Question(asked.source, asked.target, asked.time)
         return self._scoring.put(question, question.future)
 
-    def partners(self, node: Any, k: int, time: Any = None) -> Scored:
+    def partners(self, node: Any, k: int, time: Any = None, exact: bool = False) -> Scored:
         """The k most likely targets of a node."""
         if not isinstance(k, int) or isinstance(k, bool) or k < 1:
             raise DsrdError(f"k={k!r:.40}: give a whole number, 1 or more")
@@ -104,9 +105,11 @@ class Answering:
             source = _known(live.nodes.find(name), live.num_nodes)
             row = live.num_nodes if source is None else source
             live.present.check_source(row, name)
-            target, answer = live.present.partners(row, k, moment)
+            target, answer = live.present.partners(row, k, moment, exact)
             names = [live.nodes.name(each) for each in target.tolist()]
-            return Scored(live.seq, moment, [name] * len(names), names, [source is not None] * len(names), answer)
+            known = [source is not None] * len(names)
+            all_scored = not live.present.retrieves(k, exact)
+            return Scored(live.seq, moment, [name] * len(names), names, known, answer, all_scored)
 
     def state(self) -> State:
         """Where the engine stands."""

@@ -51,9 +51,12 @@ class Asked(ABC):
         """`surprise`, without waiting."""
         return self._answering.surprise_soon(events)
 
-    def partners(self, node: Any, k: int = 10, time: Any = None) -> Scored:
-        """The k most likely targets of a node among all targets so far, best first."""
-        return self._answering.partners(node, k, time)
+    def partners(self, node: Any, k: int = 10, time: Any = None, exact: bool = False) -> Scored:
+        """The k most likely targets of a node among all targets so far, best first.
+
+        Of many targets, those that a cheap first score puts in front are ranked; with `exact`, all of them.
+        """
+        return self._answering.partners(node, k, time, exact)
 
     def state(self) -> State:
         """Where the engine stands."""

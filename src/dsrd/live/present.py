@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dsrd.errors import DsrdError
-from dsrd.estimator.bits import BitsReader, factor_bits, read_factors
+from dsrd.estimator.bits import BitsReader, choice_bits
 from dsrd.estimator.event_rate import event_rate
 from dsrd.estimator.fitted import Fitted
 from dsrd.estimator.online import AT_ONCE, observe_batch_size
+from dsrd.estimator.ranking import Retrieval, is_retrieved, read_ranked
 from dsrd.evaluate.task import FULL_SEED
 from dsrd.events import Events, Query
 from dsrd.history.live import Live
@@ -67,6 +68,7 @@ class Present:
         self._is_end = (GrowingArray(np.zeros(0, np.bool_)), GrowingArray(np.zeros(0, np.bool_)))
         self._mark_ends(data.events.src.numpy(), data.events.dst.numpy())
         self._piece = observe_batch_size(self.model)
+        self._retrieval = Retrieval()
 
     @property
     def num_events(self) -> int:
@@ -190,25 +192,23 @@ class Present:
             parts.append(read(self.model, query[start : start + AT_ONCE], past).double())
         return self._answer(query.time.numpy(), torch.cat(parts)[:, 1:])
 
+    def retrieves(self, k: int, exact: bool) -> bool:
+        """Whether `partners` ranks a shortlist of the targets."""
+        return is_retrieved(self.model, len(self.targets()), k, exact)
+
     @torch.no_grad()
-    def partners(self, node: int, k: int, time: float) -> tuple[Ids, Answer]:
-        """The k most likely targets of a node, best first."""
+    def partners(self, node: int, k: int, time: float, exact: bool = False) -> tuple[Ids, Answer]:
+        """The k most likely targets of a node, best first; see `is_retrieved` for `exact`."""
         targets = torch.from_numpy(self.targets())
         query = Query(
             torch.full_like(targets, node), targets, torch.full(targets.shape, time, dtype=torch.float64)
         )
         model, past = self.model, self.past
-        factors = torch.cat(
-            [
-                read_factors(model, query[start : start + AT_ONCE], past, self._head)
-                for start in range(0, len(query), AT_ONCE)
-            ]
-        )
-        partner_bits = -torch.log_softmax(factors[:, 1], dim=0) / math.log(2)
-        source_bits = factor_bits(model, factors)[:, 0] if model.has_intensity else torch.zeros_like(partner_bits)
-        best = torch.sort(factors[:, 1], descending=True, stable=True).indices[:k]
-        answer = self._answer(query.time[best].numpy(), torch.stack([source_bits, partner_bits], dim=1)[best])
-        return query.dst[best].numpy(), answer
+        first = self._retrieval(model, targets, self.after_last, past) if self.retrieves(k, exact) else None
+        ranked = read_ranked(model, query, past, self._head, first, k)
+        best = torch.sort(ranked[:, 1], descending=True, stable=True).indices[:k]
+        bits = choice_bits(model, ranked[best, :2], ranked[best, 2])
+        return query.dst[best].numpy(), self._answer(query.time[best].numpy(), bits)
 
     def check_source(self, node: int, name: str) -> None:
         """An error for a node that is only ever a target, in a bipartite stream."""

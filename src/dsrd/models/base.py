@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -76,6 +76,7 @@ class Questions:
         return Questions(self.query[row], tuple(sizes), self.head, noise, weight)
 
 
+MANY_AT_ONCE = 2_000  # pairs that `score_many` scores in one call: more do not fit the cache
 ACTIVITY = "activity"
 """The name under which questions ask for `activity`, which is no head: it does not read the target."""
 
@@ -141,6 +142,33 @@ class TemporalModel(nn.Module, ABC):
 
         `head` is one of `heads`, empty for the first; a model with one head ignores it.
         """
+
+    def score_many(self, source: int, targets: Tensor, time: float, past: Past, head: str = "") -> Tensor:
+        """`score` of one source with many targets at one time, equal to it within rounding; without gradients.
+
+        # [C] -> [C], in main memory
+        """
+        scores = [torch.zeros(0)]
+        with torch.no_grad():
+            for start in range(0, len(targets), MANY_AT_ONCE):
+                piece = targets[start : start + MANY_AT_ONCE]
+                ends = torch.full_like(piece, source), piece, torch.full(piece.shape, time, dtype=torch.float64)
+                scores.append(self.score(Query(*ends).to(self.device), past, head).float().cpu())
+        return torch.cat(scores)
+
+    @property
+    def has_first_features(self) -> bool:
+        """Whether a cheap first score can find the best of many targets."""
+        return False
+
+    def first_features(
+        self, source: int, targets: Sequence[Tensor], time: float, past: Past
+    ) -> tuple[Tensor, Iterator[Tensor]]:
+        """A few cheap numbers from which `score` can be guessed: about the source, about each piece of targets.
+
+        # [c], ... -> [S], ([c, F], ...)
+        """
+        raise DsrdError(f"{type(self).__name__} has no cheap first score; rank all targets")
 
     @property
     def has_intensity(self) -> bool:

@@ -71,17 +71,18 @@ def _add_questions(app: FastAPI, service: Service, limits: Limits) -> None:
             len(pairs), lambda: bodies.answer({"seq": scored.seq, "scores": bodies.scores(scored)})
         )
 
-    @post("/v1/partners", document.ASK_PARTNERS, document.SCORED)
+    @post("/v1/partners", document.ASK_PARTNERS, document.PARTNERS)
     async def partners(request: Request) -> Response:
         """The likeliest targets of a node, best first."""
-        body = await bodies.read_object(request, limits, ("node", "k", "time"))
+        body = await bodies.read_object(request, limits, ("node", "k", "time", "exact"))
         if body.get("node") is None:
             raise DsrdError("'node' is missing")
         k = body.get("k", 10)
         if isinstance(k, int) and k > limits.partners:
             raise DsrdError(f"k={k}: ask for at most {limits.partners:,} partners")
-        scored = await run_in_threadpool(service.engine.partners, body["node"], k, body.get("time"))
-        return bodies.answer({"seq": scored.seq, "scores": bodies.scores(scored)})
+        asked = (body["node"], k, body.get("time"), bodies.flag(body, "exact"))
+        scored = await run_in_threadpool(service.engine.partners, *asked)
+        return bodies.answer({"seq": scored.seq, "exact": scored.exact, "scores": bodies.scores(scored)})
 
     @post("/v1/surprise", document.ASK_SURPRISE, document.SURPRISED)
     async def surprise(request: Request) -> Response:

@@ -74,6 +74,14 @@ def observed(done: Observed) -> dict[str, int]:
     return told | {"late": done.late} if done.late else told
 
 
+def flag(body: dict[str, Any], name: str) -> bool:
+    """A field that is true or false; false if it is missing."""
+    value = body.get(name, False)
+    if not isinstance(value, bool):
+        raise DsrdError(f"{name}={value!r:.40}: give true or false")
+    return value
+
+
 def scores(scored: Scored) -> list[dict[str, Any]]:
     """A row per pair."""
     said = scored.answer

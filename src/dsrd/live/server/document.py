@@ -85,8 +85,23 @@ SCORED = (
         ],
     },
 )
+PARTNERS = (
+    _object({"seq": COUNT, "exact": {"type": "boolean"}, "scores": _list(SCORE)}),
+    {**SCORED[1], "exact": True},
+)
 ASK_PARTNERS = (
-    _object({"node": NAME}, {"k": {"type": "integer", "minimum": 1, "default": 10}, "time": TIME}),
+    _object(
+        {"node": NAME},
+        {
+            "k": {"type": "integer", "minimum": 1, "default": 10},
+            "time": TIME,
+            "exact": {
+                "type": "boolean",
+                "default": False,
+                "description": "rank every target, not only those that a cheap first score puts in front",
+            },
+        },
+    ),
     {"node": "ann", "k": 3},
 )
 ASK_SURPRISE = (

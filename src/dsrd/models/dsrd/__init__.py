@@ -89,6 +89,7 @@ autograd, made of `window_tokens`, `layer_pass` (`window_sums`, `window_sums_bac
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -101,6 +102,7 @@ from dsrd.events import Events, Query
 from dsrd.history.past import Past
 from dsrd.models.base import ACTIVITY, GraphSpec, Questions, TemporalModel
 from dsrd.models.card import ModelCard, Preset
+from dsrd.models.dsrd.cheap_features import Question, cheap_features
 from dsrd.models.dsrd.dense import Dense
 from dsrd.models.dsrd.head import Head
 from dsrd.models.dsrd.retention import Body
@@ -197,6 +199,18 @@ class DSRD(TemporalModel):
         features, guess = self.body.represent(query, past, self.state)
         partner: Tensor = guess + self.partner(features).squeeze(-1)
         return partner + self.activity(query, past) if head == "pair" else partner  # [Q]
+
+    @property
+    def has_first_features(self) -> bool:
+        on_cpu = self.device.type == "cpu"
+        return isinstance(self.body, Walks) and on_cpu and self.config.ablate == "none" and not self.training
+
+    def first_features(
+        self, source: int, targets: Sequence[Tensor], time: float, past: Past
+    ) -> tuple[Tensor, Iterator[Tensor]]:
+        if not isinstance(self.body, Walks):
+            return super().first_features(source, targets, time, past)
+        return cheap_features(self.body, Question(source, time, past, self.state), targets)
 
     def activity(self, query: Query, past: Past) -> Tensor:
         if self.source is None:

@@ -87,12 +87,11 @@ def verdicts(target: Target, cases: list[Any], known: set[str], until: float) ->
 
 def _end(child: int) -> int:
     """End a child that may have ended already; its exit code."""
-    pid, status = os.waitpid(child, os.WNOHANG)
     for _ in range(20):
+        pid, status = os.waitpid(child, os.WNOHANG)
         if pid:
             return os.waitstatus_to_exitcode(status)
         time.sleep(0.01)
-        pid, status = os.waitpid(child, os.WNOHANG)
     os.kill(child, signal.SIGKILL)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 

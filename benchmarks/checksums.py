@@ -1,7 +1,8 @@
 """What checksums cost: how fast they are, and how much longer saving and opening take with them.
 
 Run `python benchmarks/checksums.py`. Seconds are those of the processor, on one thread; with and without
-verification alternate in one process, and the figures are minima. Prints the figures and then one JSON object; `--save FILE` also appends that to a file.
+verification alternate in one process, and the figures are minima. Prints the figures and then one JSON object;
+`--save FILE` also appends that to a file.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
-from memory_tables import one_machine_page
 import hardening_tables
+from memory_tables import one_machine_page
 from record_pages import NOTE, audit_page, readme, results_page, table, typed
 from study_tables import calibration_page, dsrd_page, questions_page
 from typer.testing import CliRunner

@@ -1,4 +1,4 @@
-"""Tables of docs/explanation/one-machine.md: sizes of states from the code, the rest from records of benchmarks."""
+"""Tables of docs/explanation/one-machine.md: sizes of states from the code, the rest from records."""
 
 from __future__ import annotations
 

@@ -43,7 +43,11 @@ def main() -> None:
     if options.worker:
         answer_turns(options)
         return
-    print_record(options.save, **(compare(options, options.at) if options.at else compare_checked_out(options)))
+    print_record(
+        options.save,
+        benchmark="against_commit",
+        **(compare(options, options.at) if options.at else compare_checked_out(options)),
+    )
 
 
 def compare_checked_out(options: argparse.Namespace) -> dict[str, Any]:

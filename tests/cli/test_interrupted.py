@@ -16,12 +16,14 @@ from dsrd.files import LOCK, locked
 from support.program import STREAM, TRAINED, done, dsrd, finish, refused, start
 
 EPOCHS = 8
-RUN = (
-    "train",
-    *("--dataset", STREAM, "--model", TRAINED, "--threads", "1", "--json", "--set", f"train.epochs={EPOCHS}"),
+MANY_EPOCHS = 40  # too many to end before a signal comes, however busy the machine is
+SETTINGS = (
+    *("--dataset", STREAM, "--model", TRAINED, "--threads", "1", "--json"),
     *("--set", "train.batch_size=20", "--set", "train.lr=0.01", "--set", "model.dropout=0.3"),
     *("--set", "model.dim=16", "--set", "model.time_dim=8", "--set", "evaluate.negatives=random"),
 )
+RUN = ("train", *SETTINGS, "--set", f"train.epochs={EPOCHS}")
+LONG_RUN = ("train", *SETTINGS, "--set", f"train.epochs={MANY_EPOCHS}", "--set", f"train.patience={MANY_EPOCHS}")
 DIE_BEFORE_RENAMING = """
 import os, signal, sys
 from dsrd.cli import main
@@ -86,7 +88,7 @@ def test_a_run_killed_three_times_ends_with_the_same_weights():
 
 
 def test_ctrl_c_prints_one_line_and_the_run_can_be_continued():
-    process = start(*RUN, "--out", "run")
+    process = start(*LONG_RUN, "--out", "run")
     after(2, process, Path("run"))
     process.send_signal(signal.SIGINT)
     outcome = finish(process)
@@ -98,9 +100,9 @@ def test_ctrl_c_prints_one_line_and_the_run_can_be_continued():
     assert not list(Path("run").glob(".*.part"))
     assert not Path("results.jsonl").exists()
 
-    resumed = done(*RUN, "--out", "run")
+    resumed = done(*LONG_RUN, "--out", "run")
     assert "run: continues after epoch" in resumed.err
-    assert resumed.json["timing"]["epochs"] == EPOCHS
+    assert resumed.json["timing"]["epochs"] == MANY_EPOCHS
     assert Path("results.jsonl").read_text() == resumed.out
 
 

@@ -26,7 +26,7 @@ ACTOR, INPUT = 0.75, 0.25  # processors that an actor, and a task that reads or 
 def score_file_on_ray(fitted: Fitted, job: FileJob, address: str) -> int:
     """Answer a Parquet file (or a folder of them) with Ray Data; returns the number of rows.
 
-    Rows keep their order. At most a few pieces of the file are in memory at a time.
+    In a file, rows keep their order. At most a few pieces of the file are in memory at a time.
     """
     folder = _saved_folder(fitted)
     if not job.pairs.is_dir() and not is_parquet(job.pairs):
@@ -106,7 +106,7 @@ def _write_file(answered: Any, out: Path) -> int:
 
 
 def _write_folder(answered: Any, out: Path) -> int:
-    """One Parquet file per piece, written by the machines that computed them; names are in the order of rows."""
+    """One Parquet file per piece, written by the machine that computed it; the pieces are in no order."""
     with replacing_folder(out) as temporary:
         answered.write_parquet(str(temporary.absolute()), ray_remote_args={"num_cpus": INPUT})
         return sum(pyarrow.parquet.read_metadata(str(file)).num_rows for file in temporary.glob("*.parquet"))

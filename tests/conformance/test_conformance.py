@@ -89,6 +89,9 @@ def test_first_features_do_not_depend_on_the_other_targets(model: TemporalModel,
     assert torch.isfinite(of_source).all()
     assert len(features) == len(targets)
     assert torch.equal(features, torch.cat(list(pieces)))
+    never_seen = torch.tensor([stream.num_nodes + 5, stream.num_nodes + 6])
+    of_unknown, unknown = model.first_features(stream.num_nodes + 7, [never_seen], 1e6, past)
+    assert torch.isfinite(torch.cat([of_unknown, *(each.flatten() for each in unknown)])).all()
     assert same_state(before, model.state.snapshot())
 
 

@@ -51,14 +51,21 @@ def shortlist_for(k: int) -> int:
 
 
 def recent_sources(index: Index, count: int) -> Tensor:
-    """Nodes whose latest event they sent: those with the newest ones, and as many of the others, evenly spaced."""
+    """Nodes that may be asked about: the last to act or be met, as many of the others, evenly spaced, one unknown.
+
+    Where no node is both source and target, only nodes that have been a source.
+    """
     node = np.flatnonzero(index.length)
-    latest = index.start[node] + index.length[node] - 1
-    sent = index.outgoing[latest]
-    node, time = node[sent], index.time[latest][sent]
+    before = np.concatenate([[0], np.cumsum(index.outgoing)])  # sent events, in order of places
+    num_sent = before[index.start[node] + index.length[node]] - before[index.start[node]]
+    sent, received = num_sent > 0, num_sent < index.length[node]
+    if not (sent & received).any():
+        node = node[sent]
+    time = index.time[index.start[node] + index.length[node] - 1]
     ordered = torch.from_numpy(node[np.argsort(-time, kind="stable")])
     fresh, others = ordered[: count // 2], ordered[count // 2 :]
-    return torch.cat([fresh, first_score.evenly(others, count - len(fresh))])
+    unknown = torch.tensor([len(index.start)])
+    return torch.cat([fresh, first_score.evenly(others, count - len(fresh) - 1), unknown])
 
 
 @torch.no_grad()

@@ -15,7 +15,7 @@ from dsrd.history.index import Index, Ints
 from dsrd.models.dsrd.clock import read_clock
 from dsrd.models.dsrd.memory import FADED
 from dsrd.models.dsrd.overlay import copied_row
-from dsrd.models.dsrd.vector_math import log, log1p
+from dsrd.models.dsrd.vector_math import log
 from dsrd.models.dsrd.walk_products import Endpoint, product
 from dsrd.models.dsrd.walk_queries import (
     COUNTS,
@@ -34,6 +34,7 @@ from dsrd.models.dsrd.windows import empty_windows, fill_window
 WALK_RATES = 2  # rates of the grid at which walks are read: the slowest, and the one two decades faster
 WALKS = 4  # products with walks at each of them
 KINDS = 3  # of exact counts: forth, back, follows
+LONGEST = np.float32(1e30)  # `log` takes finite numbers
 
 
 class Asked(NamedTuple):
@@ -144,9 +145,9 @@ def write_guess(guess: Guess, source: Source, counts: Singles) -> np.float32:
 
 @vectorised
 def log1p_row(x: Singles) -> None:
-    """log(1 + max(0, x)) of every number, in place.  # [n]"""
+    """log(1 + max(0, x)) of every number, in place; the age of a node that was never seen is infinite.  # [n]"""
     for i in range(len(x)):
-        x[i] = log1p(max(x[i], np.float32(0)))
+        x[i] = log(np.float32(1) + min(max(x[i], np.float32(0)), LONGEST))
 
 
 @inlined

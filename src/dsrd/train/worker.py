@@ -14,7 +14,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, TextIO
 
 from dsrd.config import RunConfig
 from dsrd.data.arrow import read_dataset, write_dataset
@@ -104,8 +104,15 @@ def main() -> None:
             work(job, processes)
     except Exception as error:
         send(failure(error))
-        channel.close()
-        os._exit(FAILED)  # without waiting for messages that nobody sends any more
+        _leave(channel, FAILED)  # without waiting for messages that nobody sends any more
+    _leave(channel, 0)  # threads of gloo and of torch may abort a process that takes itself apart
+
+
+def _leave(channel: TextIO, code: int) -> NoReturn:
+    """End the process at once. What it has written is on disk or with its parent."""
+    channel.close()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":

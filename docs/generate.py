@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hint
 import hardening_tables
 from memory_tables import one_machine_page
 from record_pages import NOTE, audit_page, readme, results_page, table, typed
-from study_tables import calibration_page, dsrd_page, questions_page
+from study_tables import calibration_page, dsrd_page, questions_page, where_not_first_page
 from typer.testing import CliRunner
 
 from dsrd import SynthConfig, model_names
@@ -182,6 +182,7 @@ def pages() -> dict[str, str]:
         "explanation/dsrd.md": dsrd_page(),
         "explanation/calibration.md": calibration_page(),
         "explanation/questions.md": questions_page(),
+        "explanation/where-not-first.md": where_not_first_page(),
         "explanation/one-machine.md": one_machine_page(),
         "../README.md": readme(),
         **hardening_tables.pages(),

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from record_pages import SETTINGS, filled, table
+from record_pages import SETTINGS, filled, link_results, table
+from record_pages import KINDS as NEGATIVES
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results"
@@ -34,6 +35,43 @@ def questions_page() -> str:
     """The page about questions with its table written anew."""
     text = (HERE / "explanation" / "questions.md").read_text(encoding="utf-8")
     return filled(text, "questions", _questions())
+
+
+def where_not_first_page() -> str:
+    """The page about where DSRD is not first with its table written anew."""
+    text = (HERE / "explanation" / "where-not-first.md").read_text(encoding="utf-8")
+    return filled(text, "strict", _strict_beside_baselines(("CanParl", "USLegis")))
+
+
+def _strict_beside_baselines(datasets: Iterable[str]) -> str:
+    """AP / AUC of DSRD under `strict`, each question by its head, and all baselines that are above it in AP."""
+    runs, _ = link_results()
+    rows = []
+    for dataset in datasets:
+        for setting in SETTINGS:
+            for kind, head in zip(NEGATIVES, ("partner", "pair", "pair"), strict=True):
+                found = {
+                    (model, of): _means(values, kind)
+                    for (data, protocol, where, model, of), values in runs.items()
+                    if (data, protocol, where) == (dataset, "strict", setting) and values[0].get(kind)
+                }
+                ours = found["dsrd", head]
+                others = sorted(
+                    ((value, model) for (model, of), value in found.items() if of == "link"), reverse=True
+                )
+                above = [f"{_both(value)} ({model})" for value, model in others if value[0] > ours[0]]
+                best = f"none; best {_both(others[0][0])} ({others[0][1]})"
+                rows.append([dataset, setting, kind, head, _both(ours), ", ".join(above[:4]) or best])
+    return table(["data set", "setting", "negatives", "head", "DSRD", "baselines above it"], rows)
+
+
+def _means(values: Iterable[Mapping[str, Any]], kind: str) -> tuple[float, float]:
+    cells = [each[kind] for each in values if each.get(kind)]
+    return statistics.mean(each["ap"] for each in cells), statistics.mean(each["auc"] for each in cells)
+
+
+def _both(found: tuple[float, float]) -> str:
+    return f"{found[0]:.2f} / {found[1]:.2f}"
 
 
 def _records(name: str) -> Records:

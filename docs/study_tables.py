@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from record_pages import SETTINGS, filled, link_results, table
 from record_pages import KINDS as NEGATIVES
+from record_pages import SETTINGS, filled, link_results, table
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results"

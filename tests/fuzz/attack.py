@@ -42,6 +42,7 @@ class Found:
     lines: set[str] = field(default_factory=set)
     slowest: float = 0.0  # seconds of a case
     peak_mb: int = 0  # of memory
+    shown: int = 0  # failures that were shown
 
 
 def attack(target: Target, found: Found, chance: Random, until: float, most: int) -> None:

@@ -7,7 +7,6 @@ import json
 import math
 import os
 import shutil
-import stat
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from typing import Any
 from filelock import FileLock, SoftFileLock, Timeout
 
 from dsrd import faults
+from dsrd.decoding import kind_of_file
 from dsrd.errors import DsrdError, MachineError
 
 PART = ".part"
@@ -112,8 +112,9 @@ def require_writable(path: Path) -> None:
     """Raise an error if the file cannot be written; called before long work rather than after it."""
     if path.is_dir():
         raise DsrdError(f"{path}: is a folder; give the name of a file")
-    if path.exists() and stat.S_ISFIFO(path.stat().st_mode):
-        raise DsrdError(f"{path}: is a pipe; give the name of a file")
+    kind = kind_of_file(path.stat().st_mode) if path.exists() else ""
+    if kind:
+        raise DsrdError(f"{path}: is {kind}; give the name of a file")
     nearest = path if path.exists() else next(folder for folder in path.absolute().parents if folder.exists())
     if not path.exists() and not nearest.is_dir():
         raise MachineError(f"{path}: cannot be written, {nearest} is a file; choose another place")

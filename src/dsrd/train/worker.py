@@ -98,14 +98,17 @@ def main() -> None:
         channel.write(json.dumps(message) + "\n")
         channel.flush()
 
+    code = 0
     try:
         report = Relay(send) if processes.is_first else Reporter(show=False)
         with connected(processes, job / "meeting"), report:
             work(job, processes)
     except Exception as error:
         send(failure(error))
-        channel.close()
-        os._exit(FAILED)  # without waiting for messages that nobody sends any more
+        code = FAILED
+    channel.close()
+    sys.stderr.flush()
+    os._exit(code)  # all is written: threads of libraries neither wait for messages nor abort at the end
 
 
 if __name__ == "__main__":

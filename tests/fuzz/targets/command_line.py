@@ -135,7 +135,9 @@ class CommandLine(Target):
         (place / "later.jsonl").write_text(
             '{"source": "ann", "target": "bob", "time": "2024-06-01T00:00:00Z", "cost": 1}\n{"source": 1}\n'
         )
-        (place / "plan.toml").write_text('datasets = ["calls.csv"]\nseeds = [0, 1]\n[[models]]\nname = "edgebank"\n')
+        (place / "plan.toml").write_text(
+            'datasets = ["calls.csv"]\nseeds = [0, 1]\n[[models]]\nname = "edgebank"\n'
+        )
         stream = dsrd.load(place / "calls.csv", features=["cost"], label="late", cache=False)
         for name, model in (("run", "edgebank"), ("vectors.run", "tgn")):
             fitted = estimator(model).fit(stream, folder=place / name, progress=False)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, BinaryIO, Protocol
 
+from dsrd.decoding import parsed_json
 from dsrd.errors import DsrdError
 from dsrd.files import require_writable
 
@@ -94,11 +95,15 @@ class FileSink:
         whole = tail.rfind(b"\n") + 1
         if not whole and end > TAIL:
             raise self._foreign()
+        seq = self._seq_of(tail[tail.rfind(b"\n", 0, whole - 1) + 1 : whole]) if whole else None
+        if not whole and tail and (not tail.startswith(b"{") or _is_json(tail)):
+            raise self._foreign()  # nothing is cut off a file of others
         self._file.truncate(end - len(tail) + whole)
-        if not whole:
-            return None
+        return seq
+
+    def _seq_of(self, line: bytes) -> int:
         try:
-            seq = json.loads(tail[tail.rfind(b"\n", 0, whole - 1) + 1 : whole])["seq"]
+            seq = parsed_json(line)["seq"]
         except (ValueError, TypeError, KeyError):
             raise self._foreign() from None
         if not isinstance(seq, int):
@@ -119,6 +124,13 @@ class FileSink:
 
     def close(self) -> None:
         self._file.close()
+
+
+def _is_json(text: bytes) -> bool:
+    with suppress(ValueError):
+        parsed_json(text)
+        return True
+    return False
 
 
 def _joined(lines: Sequence[str]) -> bytes:

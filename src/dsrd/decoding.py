@@ -46,13 +46,18 @@ def decoding(place: object, kind: str, remedy: str = "get the file again") -> It
     except FileNotFoundError:
         raise DsrdError(f"{place}: no such file; check the path") from None
     except PermissionError as error:
-        raise MachineError(f"{place}: cannot be read, permission denied; check its permissions") from error
+        raise unreadable(place) from error
     except MemoryError as error:
         raise MachineError(
             f"{place}: does not fit in memory; give a smaller file, or use a larger machine"
         ) from error
     except Exception as error:
         raise DsrdError(f"{place}: cannot be read as {kind} ({first_line(error)}); {remedy}") from error
+
+
+def unreadable(place: object) -> MachineError:
+    """The error for a file that may not be read."""
+    return MachineError(f"{place}: cannot be read, permission denied; check its permissions")
 
 
 def kind_of_file(mode: int) -> str:

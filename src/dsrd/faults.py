@@ -37,10 +37,10 @@ def point(name: str) -> None:
         _passed(name, None)
 
 
-def while_writing(file: Path) -> None:
-    """A moment at which a process may die with half of a file written."""
+def while_writing(name: str, file: Path) -> None:
+    """A moment at which a process may die with half of a file written; `name` is what it will be called."""
     if _passed is not None:
-        _passed(f"writing {file.name}", file)
+        _passed(f"writing {name}", file)
 
 
 def _refusing(setting: str) -> Callable[[str, Path | None], None]:

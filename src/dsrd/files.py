@@ -36,30 +36,42 @@ def replacing(path: Path, mode: int = 0o666) -> Iterator[Path]:
     """
     temporary = _temporary(path)
     try:
-        faults.point(f"before writing {path.name}")
-        yield temporary
-        faults.while_writing(temporary)
-        _flush(temporary)
-        os.chmod(temporary, mode & ~umask())
-        faults.point(f"before renaming {path.name}")
-        os.replace(temporary, path)
-        faults.point(f"after renaming {path.name}")
-    except Exception as error:
-        if _is_full(error, path.parent):
-            raise _full(path) from error
-        raise
+        with full_disk(path):
+            faults.point(f"before writing {path.name}")
+            yield temporary
+            faults.while_writing(path.name, temporary)
+            _flush(temporary)
+            os.chmod(temporary, mode & ~umask())
+            faults.point(f"before renaming {path.name}")
+            os.replace(temporary, path)
+            faults.point(f"after renaming {path.name}")
     finally:
         temporary.unlink(missing_ok=True)
 
 
 @contextmanager
+def full_disk(path: Path) -> Iterator[None]:
+    """Turn whatever is raised in this block because the disk is full into an error that names the file."""
+    try:
+        yield
+    except Exception as error:
+        if _is_full(error, path.parent):
+            raise _full(path) from error
+        raise
+
+
+@contextmanager
 def replacing_folder(path: Path) -> Iterator[Path]:
     """Like `replacing`, for a folder. The old one is moved aside until the new one is in its place."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=PART, dir=path.parent))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=PART, dir=path.parent))
+    except OSError as error:
+        raise _unwritable(path, error) from error
     old = temporary.with_name(f"{temporary.name}.old")
     try:
-        yield temporary
+        with full_disk(path):
+            yield temporary
         temporary.chmod(0o777 & ~umask())
         if path.is_dir():
             path.rename(old)

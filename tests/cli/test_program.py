@@ -245,8 +245,13 @@ def test_closing_the_output_early_prints_no_error():
 
 
 def test_an_output_that_cannot_show_a_name_is_one_line():
-    code = "import sys, dsrd.cli as cli; program = sys.modules['dsrd.cli.main']; "
-    code += "program.app = lambda *a, **k: print('zoë'); program.refuse_repeated = lambda *a: None; cli.main([])"
+    code = """
+import sys, dsrd.cli
+program = sys.modules["dsrd.cli.main"]
+program.typer.main.get_command = program.refuse_repeated = lambda *words: None
+program.app = lambda *words, **more: print("zo\\u00eb")
+program.main([])
+"""
     outcome = finish(start(code=code, PYTHONIOENCODING="ascii"))
     assert (outcome.code, outcome.out) == (1, "")
-    assert "the output cannot show 'ë' in ascii; set PYTHONIOENCODING=utf-8" in outcome.error
+    assert r"the output cannot show '\xeb' in ascii; set PYTHONIOENCODING=utf-8" in outcome.error

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import dsrd
 from dsrd import faults, files
-from dsrd.errors import DsrdError
+from dsrd.errors import DsrdError, MachineError
 from dsrd.experiments import plan as plans
 from dsrd.experiments import records
 from dsrd.live.data_folder import DataFolder
 from dsrd.live.server.serving import read_token
+from dsrd.live.streams.address import Address
 from dsrd.live.streams.bookmarks import Bookmarks
 from dsrd.live.streams.files import FileSource
 from dsrd.live.streams.sinks import FileSink
 from dsrd.processes import launched
 from dsrd.report.records import read as read_records
 from dsrd.train.run_folder import RunFolder
+from support.forked import exit_code_of
 
 PLAN = 'datasets = ["synth:events=500"]\nseeds = [0]\n[[models]]\nname = "edgebank"\n'
 LAUNCHER = {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
@@ -154,3 +158,54 @@ def test_a_stream_whose_header_is_none_is_refused(tmp_path: Path, text: str):
     with pytest.raises(DsrdError, match="line 1: is not CSV"):
         list(source.batches())
     source.close()
+
+
+def test_an_address_that_is_none_is_refused():
+    with pytest.raises(DsrdError, match=r"kafka://: is no address \(Invalid IPv6 URL\); give -, a file"):
+        Address.of("kafka://[::1/calls")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="permissions as on Unix")
+@pytest.mark.parametrize("name", ["config.json", "best.safetensors", "events.arrow", "nodes.arrow"])
+def test_a_run_that_may_not_be_read_is_not_called_damaged(
+    tmp_path: Path, name: str, capfd: pytest.CaptureFixture[str]
+):
+    stream = dsrd.load("synth:events=300")
+    dsrd.LinkPredictor("edgebank").fit(stream, folder=tmp_path / "run", progress=False)
+    (tmp_path / "run" / name).chmod(0)
+
+    def as_another_user() -> None:
+        if os.getuid() == 0:
+            for folder in (tmp_path, *tmp_path.parents[:3]):
+                folder.chmod(folder.stat().st_mode | 0o055)
+            os.setuid(65534)
+        with pytest.raises((DsrdError, PermissionError)) as raised:
+            dsrd.open(tmp_path / "run")
+        assert name in str(raised.value)
+        assert "ermission denied" in str(raised.value)
+        assert "damaged" not in str(raised.value)
+
+    code = exit_code_of(as_another_user)
+    assert code == 0, capfd.readouterr().err
+
+
+def test_a_full_disk_is_named_by_a_folder_and_by_a_sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def refuse(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    sink = FileSink(tmp_path / "said.jsonl")
+    monkeypatch.setattr(sink, "_file", SimpleNamespace(write=refuse))
+    with pytest.raises(MachineError, match=r"said\.jsonl: the disk is full; free some space"):
+        sink.write([1], ["{}"])
+    with (
+        pytest.raises(MachineError, match="report: the disk is full"),
+        files.replacing_folder(tmp_path / "report"),
+    ):
+        refuse()
+    monkeypatch.setattr("dsrd.files.LEAST_FREE", 1 << 62)  # a library hides why it failed
+    with (
+        pytest.raises(MachineError, match="report: the disk is full"),
+        files.replacing_folder(tmp_path / "report"),
+    ):
+        raise AttributeError("'Stream' object has no attribute 'pos'")
+    assert not (tmp_path / "report").exists()

@@ -20,7 +20,7 @@ from dsrd.config import RunConfig
 from dsrd.data.arrow import DAMAGED, held_extent, is_dataset, read_dataset, write_dataset
 from dsrd.data.dataset import Dataset
 from dsrd.decoding import first_line, own_json
-from dsrd.errors import DsrdError
+from dsrd.errors import DsrdError, MachineError
 from dsrd.files import is_empty, leftovers, locked, write_json, write_text
 from dsrd.models import GraphSpec, Snapshot, TemporalModel
 from dsrd.train import checkpoint
@@ -203,6 +203,8 @@ class RunFolder:
         """The events of the run, read into memory because the file may be replaced by a longer one."""
         try:
             return read_dataset(self.path, mapped=False)
+        except MachineError:
+            raise
         except DAMAGED as error:
             raise DsrdError(f"{self.path}: its events.arrow or nodes.arrow is damaged ({error})") from error
 

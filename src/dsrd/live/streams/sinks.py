@@ -11,7 +11,7 @@ from typing import IO, BinaryIO, Protocol
 
 from dsrd.decoding import parsed_json
 from dsrd.errors import DsrdError
-from dsrd.files import require_writable
+from dsrd.files import full_disk, require_writable
 
 TAIL = 1 << 20  # bytes at the end of a file in which its last line is looked for
 
@@ -85,7 +85,7 @@ class FileSink:
             raise DsrdError(f"{path}: events are written as JSON lines; let the name end in .jsonl")
         require_writable(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file: IO[bytes] = path.open("a+b")
+        self._file: IO[bytes] = path.open("a+b", buffering=0)
 
     def last(self) -> int | None:
         """The number of the event in the last line; half a line, left by a kill, is cut off."""
@@ -116,11 +116,14 @@ class FileSink:
         )
 
     def write(self, seqs: Sequence[int], lines: Sequence[str]) -> None:
-        self._file.write(_joined(lines))
-        self._file.flush()
+        with full_disk(self._path):
+            left = memoryview(_joined(lines))
+            while left:  # a disk that becomes full takes a part, and refuses the rest
+                left = left[self._file.write(left) :]
 
     def sync(self) -> None:
-        os.fsync(self._file.fileno())
+        with full_disk(self._path):
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
         self._file.close()

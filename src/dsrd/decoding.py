@@ -46,13 +46,23 @@ def decoding(place: object, kind: str, remedy: str = "get the file again") -> It
     except FileNotFoundError:
         raise DsrdError(f"{place}: no such file; check the path") from None
     except PermissionError as error:
-        raise MachineError(f"{place}: cannot be read, permission denied; check its permissions") from error
+        raise unreadable(place) from error
     except MemoryError as error:
         raise MachineError(
             f"{place}: does not fit in memory; give a smaller file, or use a larger machine"
         ) from error
     except Exception as error:
         raise DsrdError(f"{place}: cannot be read as {kind} ({first_line(error)}); {remedy}") from error
+
+
+def unreadable(place: object) -> MachineError:
+    """The error for a file that may not be read."""
+    return MachineError(f"{place}: cannot be read, permission denied; check its permissions")
+
+
+def kind_of_file(mode: int) -> str:
+    """What a file is that is neither a regular file nor a folder, in words; empty for those."""
+    return next((kind for is_kind, kind in KINDS_OF_FILES if is_kind(mode)), "")
 
 
 def regular_file(path: Path) -> Path:
@@ -71,10 +81,36 @@ def regular_file(path: Path) -> Path:
         raise DsrdError(f"{shortened(str(path))}: not a usable path ({first_line(error)}); check it") from error
     if stat.S_ISDIR(mode):
         raise DsrdError(f"{path}: is a folder, not a file; give the path of a file")
-    for is_kind, kind in KINDS_OF_FILES:
-        if is_kind(mode):
-            raise DsrdError(f"{path}: is {kind}, not a file; save its content to a file and give that")
+    if kind := kind_of_file(mode):
+        raise DsrdError(f"{path}: is {kind}, not a file; save its content to a file and give that")
     return path
+
+
+def parsed_json(text: str | bytes) -> Any:
+    """What JSON says; a ValueError for everything that is wrong with it.
+
+    >>> parsed_json("[" * 100_000)
+    Traceback (most recent call last):
+    ...
+    ValueError: nested too deeply
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def own_json(path: Path) -> Any:
+    """The content of a JSON file that dsrd wrote: FileNotFoundError without it, a ValueError for all faults."""
+    if path.exists() and not path.is_file():  # reading a pipe or a device may never end
+        raise ValueError("is not a file")
+    return parsed_json(path.read_text(encoding="utf-8"))
+
+
+def read_text(path: Path) -> str:
+    """The text of a file that a user wrote, without the mark of the encoding that some editors put in front."""
+    with decoding(path, "text in UTF-8", "save it as UTF-8"):
+        return regular_file(path).read_text(encoding="utf-8-sig")
 
 
 def read_json(path: Path, remedy: str = "get the file again") -> Any:

@@ -11,6 +11,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from dsrd.errors import DsrdError
+
 DIED = 86
 """The exit code of a process that died at a fault point."""
 
@@ -19,7 +21,14 @@ def arm(setting: str) -> None:
     """Use a setting of `DSRD_FAULT` from now on; an empty one turns the points off."""
     global _passed
     kind, _, value = setting.partition(":")
-    _passed = {"die": _dying_at, "list": _listing_to}[kind](value) if setting else None
+    if not setting:
+        _passed = None
+    elif kind == "die" and value.isdecimal():
+        _passed = _dying_at(int(value))
+    elif kind == "list" and value:
+        _passed = _listing_to(value)
+    else:
+        _passed = _refusing(setting)
 
 
 def point(name: str) -> None:
@@ -28,15 +37,20 @@ def point(name: str) -> None:
         _passed(name, None)
 
 
-def while_writing(file: Path) -> None:
-    """A moment at which a process may die with half of a file written."""
+def while_writing(name: str, file: Path) -> None:
+    """A moment at which a process may die with half of a file written; `name` is what it will be called."""
     if _passed is not None:
-        _passed(f"writing {file.name}", file)
+        _passed(f"writing {name}", file)
 
 
-def _dying_at(number: str) -> Callable[[str, Path | None], None]:
-    left = int(number)
+def _refusing(setting: str) -> Callable[[str, Path | None], None]:
+    def passed(_: str, __: Path | None) -> None:
+        raise DsrdError(f"DSRD_FAULT={setting}: give die:N or list:FILE, or unset it")
 
+    return passed
+
+
+def _dying_at(left: int) -> Callable[[str, Path | None], None]:
     def passed(_: str, file: Path | None) -> None:
         nonlocal left
         left -= 1

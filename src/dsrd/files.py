@@ -7,7 +7,6 @@ import json
 import math
 import os
 import shutil
-import stat
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from typing import Any
 from filelock import FileLock, SoftFileLock, Timeout
 
 from dsrd import faults
+from dsrd.decoding import kind_of_file
 from dsrd.errors import DsrdError, MachineError
 
 PART = ".part"
@@ -36,30 +36,42 @@ def replacing(path: Path, mode: int = 0o666) -> Iterator[Path]:
     """
     temporary = _temporary(path)
     try:
-        faults.point(f"before writing {path.name}")
-        yield temporary
-        faults.while_writing(temporary)
-        _flush(temporary)
-        os.chmod(temporary, mode & ~umask())
-        faults.point(f"before renaming {path.name}")
-        os.replace(temporary, path)
-        faults.point(f"after renaming {path.name}")
-    except Exception as error:
-        if _is_full(error, path.parent):
-            raise _full(path) from error
-        raise
+        with full_disk(path):
+            faults.point(f"before writing {path.name}")
+            yield temporary
+            faults.while_writing(path.name, temporary)
+            _flush(temporary)
+            os.chmod(temporary, mode & ~umask())
+            faults.point(f"before renaming {path.name}")
+            os.replace(temporary, path)
+            faults.point(f"after renaming {path.name}")
     finally:
         temporary.unlink(missing_ok=True)
 
 
 @contextmanager
+def full_disk(path: Path) -> Iterator[None]:
+    """Turn whatever is raised in this block because the disk is full into an error that names the file."""
+    try:
+        yield
+    except Exception as error:
+        if _is_full(error, path.parent):
+            raise _full(path) from error
+        raise
+
+
+@contextmanager
 def replacing_folder(path: Path) -> Iterator[Path]:
     """Like `replacing`, for a folder. The old one is moved aside until the new one is in its place."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=PART, dir=path.parent))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=PART, dir=path.parent))
+    except OSError as error:
+        raise _unwritable(path, error) from error
     old = temporary.with_name(f"{temporary.name}.old")
     try:
-        yield temporary
+        with full_disk(path):
+            yield temporary
         temporary.chmod(0o777 & ~umask())
         if path.is_dir():
             path.rename(old)
@@ -112,8 +124,9 @@ def require_writable(path: Path) -> None:
     """Raise an error if the file cannot be written; called before long work rather than after it."""
     if path.is_dir():
         raise DsrdError(f"{path}: is a folder; give the name of a file")
-    if path.exists() and stat.S_ISFIFO(path.stat().st_mode):
-        raise DsrdError(f"{path}: is a pipe; give the name of a file")
+    kind = kind_of_file(path.stat().st_mode) if path.exists() else ""
+    if kind:
+        raise DsrdError(f"{path}: is {kind}; give the name of a file")
     nearest = path if path.exists() else next(folder for folder in path.absolute().parents if folder.exists())
     if not path.exists() and not nearest.is_dir():
         raise MachineError(f"{path}: cannot be written, {nearest} is a file; choose another place")

@@ -112,7 +112,12 @@ def launched(variables: Mapping[str, str] | None = None) -> Processes | None:
     variables = os.environ if variables is None else variables
     if not {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= variables.keys():
         return None
-    return Processes(int(variables["RANK"]), int(variables["WORLD_SIZE"]))
+    rank, count = variables["RANK"], variables["WORLD_SIZE"]
+    if not (rank.isdecimal() and count.isdecimal() and int(rank) < int(count)):
+        raise DsrdError(
+            f"RANK={rank}, WORLD_SIZE={count}: no launcher sets these; start with torchrun, or unset them"
+        )
+    return Processes(int(rank), int(count))
 
 
 @contextmanager

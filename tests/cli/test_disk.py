@@ -75,7 +75,8 @@ def test_a_run_stopped_by_a_full_disk_can_be_continued(disk: MakeDisk):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
-def test_a_full_disk_for_the_results_file_keeps_the_trained_run():
+def test_a_full_disk_for_the_results_file_keeps_the_trained_run(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("dsrd.files.kind_of_file", lambda mode: "")  # the device stands for a full disk
     words = [*TRAIN, "-d", STREAM, "-o", "run", "--json"]
     outcome = dsrd(*words, "--results", "/dev/full")
     assert outcome.code == 1

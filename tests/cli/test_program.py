@@ -242,3 +242,16 @@ def test_closing_the_output_early_prints_no_error():
     assert process.stderr is not None
     assert process.stderr.read() == ""
     assert process.wait() == 1
+
+
+def test_an_output_that_cannot_show_a_name_is_one_line():
+    code = """
+import sys, dsrd.cli
+program = sys.modules["dsrd.cli.main"]
+program.typer.main.get_command = program.refuse_repeated = lambda *words: None
+program.app = lambda *words, **more: print("zo\\u00eb")
+program.main([])
+"""
+    outcome = finish(start(code=code, PYTHONIOENCODING="ascii"))
+    assert (outcome.code, outcome.out) == (1, "")
+    assert r"the output cannot show '\xeb' in ascii; set PYTHONIOENCODING=utf-8" in outcome.error

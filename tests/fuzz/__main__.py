@@ -51,7 +51,24 @@ def run(targets: list[Target], seconds: float, most: int, seed: int) -> dict[str
                 stop = min(until, time.monotonic() + turn * target.share / shares)
                 attack(target, found[target.name], chance, stop, most)
             number += 1
+            show(found)
     return found
+
+
+def show(found: dict[str, Found]) -> None:
+    """Show failures that were not shown yet, and how far the attack has come."""
+    for each in found.values():
+        for failure in each.failures[each.shown :]:
+            words = (failure["target"], failure["outcome"], failure.get("detail", ""))
+            print(*words, json.dumps(failure["case"])[:600], sep=" | ")
+        each.shown = len(each.failures)
+    cases, badly = (sum(counts) for counts in zip(*map(counted, found.values()), strict=True))
+    print(f"{cases:,} cases, {badly:,} handled badly", flush=True)
+
+
+def counted(found: Found) -> tuple[int, int]:
+    """Cases of a target, and those handled badly."""
+    return found.outcomes.total(), len(found.failures)
 
 
 def record(found: dict[str, Found], seed: int, minutes: float) -> dict[str, object]:
@@ -95,11 +112,6 @@ def main() -> int:
     began = time.monotonic()
     found = run(targets, 60 * options.minutes, options.cases, options.seed)
     failures = [failure for each in found.values() for failure in each.failures]
-    shown = {
-        (each["target"], each["outcome"], each["detail"]): json.dumps(each["case"])[:600] for each in failures
-    }
-    for kind, case in shown.items():
-        print(*kind, case, sep=" | ")
     if options.keep and failures:
         keep(failures)
     figures = record(found, options.seed, (time.monotonic() - began) / 60)

@@ -42,6 +42,7 @@ class Found:
     lines: set[str] = field(default_factory=set)
     slowest: float = 0.0  # seconds of a case
     peak_mb: int = 0  # of memory
+    shown: int = 0  # failures that were shown
 
 
 def attack(target: Target, found: Found, chance: Random, until: float, most: int) -> None:
@@ -50,7 +51,7 @@ def attack(target: Target, found: Found, chance: Random, until: float, most: int
     while left > 0 and time.monotonic() < until:
         cases = [target.draw(chance, found.corpus) for _ in range(min(ROUND, left))]
         left -= len(cases)
-        for case, verdict in zip(cases, verdicts(target, cases, found.lines, until), strict=False):
+        for verdict, case in zip(verdicts(target, cases, found.lines, until), cases, strict=False):
             found.outcomes[verdict["outcome"]] += 1
             found.slowest = max(found.slowest, verdict.get("seconds", SECONDS))
             found.peak_mb = max(found.peak_mb, verdict.get("peak_mb", 0))

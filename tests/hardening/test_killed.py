@@ -80,29 +80,41 @@ def assert_same_run(one: Path, other: Path) -> None:
 def _log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder of its own, with a log of calls and a longer one."""
     monkeypatch.chdir(tmp_path)
-    Path("calls.csv").write_text(HEADER + rows(0, 240))
-    Path("grown.csv").write_text(HEADER + rows(0, 300))
+    write_logs()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
 
 
-def check_moments(training: int, updating: int) -> None:
+def write_logs() -> None:
+    """A log of calls, and a longer one."""
+    Path("calls.csv").write_text(HEADER + rows(0, 240))
+    Path("grown.csv").write_text(HEADER + rows(0, 300))
+
+
+def check_moments(training: int, updating: int) -> dict[str, list[str]]:
+    """Kill at so many moments of each work; the names of those moments. An error if a tensor differs."""
+    tried: dict[str, list[str]] = {}
     names = moments_of(train, Path("whole"))
-    for moment in chosen(names, training):
+    moments = chosen(names, training)
+    tried["training"] = [names[moment - 1] for moment in moments]
+    for moment in moments:
         killed(train, Path("killed"), moment)
         assert exit_code_of(lambda: train(Path("killed"))) == 0, names[moment - 1]
         assert_same_run(Path("killed"), Path("whole"))
         shutil.rmtree("killed")
     shutil.copytree("whole", "before")
     names = moments_of(update, Path("whole"))
-    for moment in chosen(names, updating):
+    moments = chosen(names, updating)
+    tried["update"] = [names[moment - 1] for moment in moments]
+    for moment in moments:
         shutil.copytree("before", "killed")
         killed(update, Path("killed"), moment)
         assert exit_code_of(lambda: update(Path("killed"))) == 0, names[moment - 1]
         assert_same_run(Path("killed"), Path("whole"))
         shutil.rmtree("killed")
+    return tried
 
 
 @pytest.mark.usefixtures("_log")
@@ -113,7 +125,8 @@ def test_a_run_killed_at_a_few_moments_ends_with_the_same_tensors():
 @pytest.mark.slow
 @pytest.mark.usefixtures("_log")
 def test_a_run_killed_at_fifty_moments_ends_with_the_same_tensors():
-    check_moments(training=35, updating=15)
+    tried = check_moments(training=35, updating=15)
+    assert sum(map(len, tried.values())) == 50
 
 
 def test_fault_points_are_off_unless_asked_for():

@@ -125,7 +125,7 @@ def test_what_cannot_be_served_is_refused(run: Path, tmp_path: Path, monkeypatch
     (tmp_path / "token").write_text("short")
     short = dsrd("serve", run, "--data", data, "--token-file", tmp_path / "token")
     assert (short.code, "16 or more letters" in short.error) == (2, True)
-    assert "the token cannot be read" in dsrd("serve", run, "--token-file", tmp_path / "none").error
+    assert "none: no such file" in dsrd("serve", run, "--token-file", tmp_path / "none").error
     assert "give the folder of a run" in dsrd("serve").error
     assert "--max-batch is 0" in dsrd("serve", run, "--max-batch", 0).error
     assert "give one above 0" in dsrd("serve", run, "--late", "reorder").error

@@ -151,6 +151,12 @@ def _print_error(error: Exception) -> int:
     if isinstance(error, OSError) and error.filename:
         reason = (error.strerror or str(error)).lower()
         return _print_line(f"{error.filename}: {reason}; check the path and its permissions", FAILED)
+    if isinstance(error, UnicodeEncodeError):
+        return _print_line(
+            f"the output cannot show {error.object[error.start : error.end]!r} in {error.encoding}; set "
+            "PYTHONIOENCODING=utf-8, or write to a file",
+            FAILED,
+        )
     if isinstance(error, MemoryError) or "not enough memory" in str(error):
         return _print_line("out of memory; use a smaller train.batch_size or less data", FAILED)
     return _print_line(

@@ -102,7 +102,7 @@ def predict(
     _check(pairs, node, top, exact)
     if ray is not None and (pairs is None or out is None):
         raise DsrdError("--ray scores a file: give --pairs and --out too")
-    if out is not None and not out.is_dir():
+    if out is not None and (pairs is None or not out.is_dir()):
         require_writable(out)
     with Reporter() as report:
         model = open_run(folder, dataset, data_dir=data_dir)

@@ -23,6 +23,7 @@ from dsrd import checksums
 from dsrd.config import DataConfig, overridden
 from dsrd.data.dataset import Dataset, Names
 from dsrd.data.own_split import OwnSplit
+from dsrd.decoding import unreadable
 from dsrd.errors import DsrdError
 from dsrd.events import Events, as_tensor
 from dsrd.files import replacing
@@ -60,7 +61,7 @@ def is_dataset(folder: Path) -> bool:
 
 def held_extent(folder: Path) -> tuple[int, int, str]:
     """(number of events, number of nodes, digest) of the data set in a folder; its columns are not read."""
-    with closing(pa.memory_map(str(folder / EVENTS), "r")) as file:
+    with closing(_opened(folder / EVENTS, mapped=True)) as file:
         metadata = _parsed(pa.ipc.open_file(file).schema.metadata)
     return metadata["num_events"], metadata["num_nodes"], metadata["digest"]
 
@@ -205,9 +206,16 @@ def _write(
 
 def _read(path: Path, mapped: bool) -> tuple[pa.RecordBatch, dict[bytes, bytes]]:
     if mapped:
-        return _first_batch(pa.memory_map(str(path), "r"))
-    with closing(pa.OSFile(str(path), "rb")) as file:
+        return _first_batch(_opened(path, mapped))
+    with closing(_opened(path, mapped)) as file:
         return _first_batch(file)
+
+
+def _opened(path: Path, mapped: bool) -> pa.NativeFile:
+    try:
+        return pa.memory_map(str(path), "r") if mapped else pa.OSFile(str(path), "rb")
+    except PermissionError as error:
+        raise unreadable(path) from error
 
 
 def _first_batch(file: pa.NativeFile) -> tuple[pa.RecordBatch, dict[bytes, bytes]]:

@@ -11,7 +11,6 @@ logs/KEY.txt     what it printed
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -21,6 +20,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from dsrd.config import DataConfig, overridden
+from dsrd.decoding import own_json, parsed_json
 from dsrd.errors import DsrdError
 from dsrd.experiments.plan import Plan, PlannedRun
 from dsrd.files import json_text, locked, write_json, write_text
@@ -111,7 +111,7 @@ class SweepFolder:
     def spec(self, key: str) -> Spec:
         path = self.path / "planned" / f"{key}.json"
         try:
-            return Spec(**json.loads(path.read_text(encoding="utf-8")))
+            return Spec(**own_json(path))
         except FileNotFoundError:
             raise DsrdError(f"{path}: no such run in this sweep; start the sweep again") from None
         except (ValueError, TypeError) as error:
@@ -143,7 +143,7 @@ class SweepFolder:
         """Why a run failed; None if it has not."""
         path = self._mark("failed", key)
         try:
-            return str(json.loads(path.read_text(encoding="utf-8"))["reason"])
+            return str(own_json(path)["reason"])
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError):
@@ -153,7 +153,7 @@ class SweepFolder:
         """The epochs of a run so far, as its log says; empty before the first one."""
         path = self.run(key).path / "log.jsonl"
         try:
-            return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+            return [parsed_json(line) for line in path.read_text(encoding="utf-8").splitlines()]
         except (FileNotFoundError, NotADirectoryError):
             return []
         except ValueError as error:
@@ -168,9 +168,9 @@ class SweepFolder:
         """The records of finished runs by digest; half a line, which a full disk may leave, is skipped."""
         found: dict[str, Record] = {}
         if self.records_file.is_file():
-            for line in self.records_file.read_text(encoding="utf-8").splitlines():
+            for line in self.records_file.read_bytes().splitlines():
                 try:
-                    record = json.loads(line)
+                    record = parsed_json(line)
                     found.setdefault(record["digests"]["config"], record)
                 except (ValueError, KeyError, TypeError):
                     continue

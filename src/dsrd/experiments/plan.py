@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dsrd.config import RunConfig, model_label
+from dsrd.decoding import read_text
 from dsrd.errors import DsrdError, unknown
 from dsrd.experiments.plan_text import PlanText, Section, flat
 from dsrd.experiments.search_space import SearchSpace, search_space
@@ -25,6 +26,7 @@ SCOPE = ("datasets", "protocols", "seeds", "minutes")  # of the whole plan, or o
 TOP_KEYS = ("title", *SCOPE, "settings", "models", "ablations", "search", "measured")
 MODEL_KEYS = ("name", "label", "preset", *SCOPE, "settings")
 SETTABLE = ("train.", "evaluate.", "model.")
+MOST_RUNS = 20_000  # of a plan; more are a slip of the pen, and would take minutes to check
 ABLATION_KEYS = ("of", "label", *SCOPE, "settings")
 
 
@@ -105,14 +107,12 @@ def load_plan(plan: Plan | str | Path | Mapping[str, Any], data_dir: str | Path 
     if isinstance(plan, Mapping):
         return _Reader(plan, PlanText("plan"), Path(), data_dir).plan("plan")
     path = Path(plan)
+    if not path.exists():
+        raise DsrdError(f"{path}: no such plan; give the path of a TOML file")
+    text = read_text(path)
     try:
-        text = path.read_text(encoding="utf-8")
         return _Reader(tomllib.loads(text), PlanText(str(path), text), path.parent, data_dir).plan(path.stem)
-    except FileNotFoundError:
-        raise DsrdError(f"{path}: no such plan; give the path of a TOML file") from None
-    except IsADirectoryError:
-        raise DsrdError(f"{path}: is a folder; give the path of a TOML file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise DsrdError(f"{path}: not TOML: {error}; correct the file") from None
 
 
@@ -133,6 +133,8 @@ class _Reader:
         for variant in variants:
             for run in self._runs(variant):
                 runs.setdefault(run.digest, run)
+                if len(runs) > MOST_RUNS:
+                    raise text.error(f"more than {MOST_RUNS:,} runs; give fewer seeds, or write several plans")
         files = [self.folder / name for name in text.entries(source, "measured", str)]
         for file in files:
             if not file.is_file():

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from dsrd.decoding import parsed_json, read_text
 from dsrd.errors import DsrdError
 from dsrd.files import append_line, json_text
 from dsrd.train.record import Record
@@ -14,19 +14,17 @@ from dsrd.train.record import Record
 def append(path: Path, record: Record) -> None:
     """Append a record to a results file unless the file already contains it."""
     line = json_text(record)
-    if path.is_file() and line in path.read_text(encoding="utf-8").splitlines():
+    if path.is_file() and line.encode() in path.read_bytes().splitlines():
         return
     append_line(path, line)
 
 
 def read(path: Path) -> Iterator[Record]:
     """The records of a results file, in order."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        raise DsrdError(f"{path}: no such results file") from None
-    for number, line in enumerate(lines, start=1):
+    if not path.exists():
+        raise DsrdError(f"{path}: no such results file")
+    for number, line in enumerate(read_text(path).splitlines(), start=1):
         try:
-            yield json.loads(line)
+            yield parsed_json(line)
         except ValueError:
             raise DsrdError(f"{path}: line {number} is not a JSON object; remove the line") from None

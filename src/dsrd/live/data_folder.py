@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dsrd.data.dataset import digest_of_tensors
+from dsrd.decoding import own_json
 from dsrd.errors import DsrdError
 from dsrd.estimator.fitted import Fitted, open_folder
 from dsrd.files import locked, replacing_folder, write_json
@@ -81,7 +81,7 @@ class DataFolder:
     def base(self) -> Base:
         """Which run is in use."""
         try:
-            stored: dict[str, Any] = json.loads(self.settings.read_text(encoding="utf-8"))
+            stored: dict[str, Any] = own_json(self.settings)
             base = Base(**stored)
         except FileNotFoundError:
             raise DsrdError(

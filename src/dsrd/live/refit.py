@@ -6,7 +6,6 @@ without it is not complete and is not used. The engine notices a complete one an
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import time
@@ -20,6 +19,7 @@ import numpy as np
 
 from dsrd.data.dataset import Dataset
 from dsrd.data.growing import Arrival, GrowingStream
+from dsrd.decoding import own_json
 from dsrd.errors import DsrdError
 from dsrd.estimator.fitted import Callbacks, train
 from dsrd.evaluate.task import Task
@@ -55,7 +55,7 @@ def newest_refit(folder: DataFolder) -> Refit | None:
     """The complete refit with the highest number."""
     for number in sorted(_numbers(folder), reverse=True):
         with suppress(FileNotFoundError, ValueError, TypeError):
-            noted = json.loads((folder.refits / str(number) / "refit.json").read_text(encoding="utf-8"))
+            noted = own_json(folder.refits / str(number) / "refit.json")
             return Refit(number, **noted)
     return None
 

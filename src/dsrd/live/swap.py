@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 
+from dsrd.decoding import own_json
 from dsrd.files import write_json
 from dsrd.live.data_folder import Base, DataFolder
 from dsrd.live.lock import ReadWriteLock
@@ -96,7 +96,7 @@ def note_drift(folder: DataFolder, run: str, drift: Drift) -> None:
 def noted_drift(folder: DataFolder) -> dict[str, Any] | None:
     """What an engine has noted; None before there was anything to note."""
     try:
-        noted: dict[str, Any] = json.loads(folder.drift.read_text(encoding="utf-8"))
+        noted: dict[str, Any] = own_json(folder.drift)
     except (FileNotFoundError, ValueError):
         return None
     return noted

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dsrd.decoding import read_text
 from dsrd.errors import DsrdError
 
 PUBLISHED = "published.toml"
@@ -45,7 +46,7 @@ def read_published(folders: Iterable[str | Path]) -> dict[str, dict[str, dict[st
     for file in (Path(folder) / PUBLISHED for folder in folders):
         if file.is_file():
             try:
-                table |= tomllib.loads(file.read_text(encoding="utf-8"))
-            except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+                table |= tomllib.loads(read_text(file))
+            except (tomllib.TOMLDecodeError, RecursionError) as error:
                 raise DsrdError(f"{file}: {error}; correct the file") from error
     return table

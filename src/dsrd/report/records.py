@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dsrd.checksums import verified
+from dsrd.decoding import own_json
 from dsrd.errors import DsrdError
 from dsrd.experiments import records as record_files
 from dsrd.files import json_text
@@ -70,16 +70,13 @@ def _lines(file: Path) -> Iterator[tuple[int, Record]]:
         raise DsrdError(f"{file}: no such file of records; give files of records or folders of runs")
     if file.suffix == ".json":
         try:
-            whole = json.loads(file.read_text(encoding="utf-8"))
+            whole = own_json(file)
             whole = verified(whole) if isinstance(whole, dict) else whole
         except ValueError as error:
             raise DsrdError(f"{file}: is not a JSON object, or damaged ({error}); remove it") from None
         yield 1, whole
         return
-    try:
-        yield from enumerate(record_files.read(file), start=1)
-    except UnicodeDecodeError:
-        raise DsrdError(f"{file}: is not text; give a file of records") from None
+    yield from enumerate(record_files.read(file), start=1)
 
 
 def kind_of(record: Any) -> str:

@@ -18,6 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from dsrd import checksums
+from dsrd.decoding import unreadable
 from dsrd.errors import DsrdError
 from dsrd.files import replacing
 
@@ -143,6 +144,8 @@ def _opened(path: Path) -> Iterator[Any]:
         with safe_open(path, framework="pt") as file:
             yield file
     except FileNotFoundError:
+        if path.exists():  # said of a file without permission too
+            raise unreadable(path) from None
         raise DsrdError(
             f"{path}: no such checkpoint; give the folder of a run that trained for an epoch at least"
         ) from None

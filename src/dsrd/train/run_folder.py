@@ -19,8 +19,8 @@ from dsrd import checksums
 from dsrd.config import RunConfig
 from dsrd.data.arrow import DAMAGED, held_extent, is_dataset, read_dataset, write_dataset
 from dsrd.data.dataset import Dataset
-from dsrd.decoding import first_line
-from dsrd.errors import DsrdError
+from dsrd.decoding import first_line, own_json
+from dsrd.errors import DsrdError, MachineError
 from dsrd.files import is_empty, leftovers, locked, write_json, write_text
 from dsrd.models import GraphSpec, Snapshot, TemporalModel
 from dsrd.train import checkpoint
@@ -134,7 +134,7 @@ class RunFolder:
 
     def config(self) -> RunConfig:
         try:
-            stored = json.loads(self.settings.read_text(encoding="utf-8"))
+            stored = own_json(self.settings)
             plain = {name: value for name, value in stored.items() if name != checksums.CHECKSUM}
             run = RunConfig.from_dict(plain)
             checksums.verified(stored)
@@ -162,7 +162,7 @@ class RunFolder:
         if not self.record.exists():
             return None
         try:
-            record = checksums.verified(json.loads(self.record.read_text(encoding="utf-8")))
+            record = checksums.verified(own_json(self.record))
             for part in PARTS_OF_RECORD:
                 if not isinstance(record[part], dict):
                     raise TypeError(f"{part} is {record[part]}")
@@ -203,6 +203,8 @@ class RunFolder:
         """The events of the run, read into memory because the file may be replaced by a longer one."""
         try:
             return read_dataset(self.path, mapped=False)
+        except MachineError:
+            raise
         except DAMAGED as error:
             raise DsrdError(f"{self.path}: its events.arrow or nodes.arrow is damaged ({error})") from error
 

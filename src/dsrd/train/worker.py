@@ -14,7 +14,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import Any
 
 from dsrd.config import RunConfig
 from dsrd.data.arrow import read_dataset, write_dataset
@@ -98,21 +98,17 @@ def main() -> None:
         channel.write(json.dumps(message) + "\n")
         channel.flush()
 
+    code = 0
     try:
         report = Relay(send) if processes.is_first else Reporter(show=False)
         with connected(processes, job / "meeting"), report:
             work(job, processes)
     except Exception as error:
         send(failure(error))
-        _leave(channel, FAILED)  # without waiting for messages that nobody sends any more
-    _leave(channel, 0)  # threads of gloo and of torch may abort a process that takes itself apart
-
-
-def _leave(channel: TextIO, code: int) -> NoReturn:
-    """End the process at once. What it has written is on disk or with its parent."""
+        code = FAILED
     channel.close()
     sys.stderr.flush()
-    os._exit(code)
+    os._exit(code)  # all is written: threads of libraries neither wait for messages nor abort at the end
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ from random import Random
 from typing import Any
 
 import dsrd
+from dsrd.classify import NodeClassifier
+from dsrd.experiments import records
 from fuzz.targets import REFUSED, VALID, DifferentError, Target
 from fuzz.targets.readers import calls, parquet
 from fuzz.targets.runs import estimator
@@ -29,11 +31,12 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("predict", "run", "--node", "ann", "--top", "3"),
     ("surprise", "run", "later.csv"),
     ("update", "run", "later.csv"),
-    ("embed", "run", "--out", "vectors.npy"),
+    ("embed", "vectors.run", "--out", "vectors.npy"),
     ("inspect", "run"),
-    ("compare", "run", "run"),
+    ("compare", "run", "vectors.run"),
     ("calibration", "run"),
-    ("classify", "run", "--labels", "labels.csv"),
+    ("classify", "vectors.run", "--set", "head.epochs=1", "--results", "none", "--json"),
+    ("classify", "vectors.run", "--apply", "later.csv", "--out", "classes.csv"),
     ("models",),
     ("models", "tgn"),
     ("data", "describe", "calls.csv"),
@@ -42,6 +45,9 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("data", "synth", "drawn.csv", "--set", "events=200"),
     ("data", "list"),
     ("report", "records.jsonl", "--out", "page"),
+    ("sweep", "plan.toml", "--dry-run"),
+    ("stream", "run", "--data", "live", "--from", "later.csv", "--to", "said.jsonl", "--batch", "2"),
+    ("stream", "run", "--data", "live", "--from", "later.jsonl", "--alert", "50", "--skip-bad", "--late", "drop"),
 )
 WORDS = (
     *(
@@ -101,6 +107,8 @@ WORDS = (
         "--time",
         "--features",
         "--label",
+        "--labels",
+        "labels.csv",
         "--time-format",
         "--protocol",
         "strict",
@@ -124,9 +132,33 @@ class CommandLine(Target):
         (place / "later.csv").write_text("source,target,time,cost\nann,bob,2024-06-01T00:00:00Z,1\n")
         (place / "pairs.csv").write_text("source,target\nann,bob\nbob,nobody\n")
         (place / "labels.csv").write_text("node,label\nann,1\nbob,0\ncat,1\ndan,0\n")
-        stream = dsrd.load(place / "calls.csv", features=["cost"], cache=False)
-        estimator("edgebank").fit(stream, folder=place / "run", progress=False)
+        (place / "later.jsonl").write_text(
+            '{"source": "ann", "target": "bob", "time": "2024-06-01T00:00:00Z", "cost": 1}\n{"source": 1}\n'
+        )
+        (place / "plan.toml").write_text(
+            'datasets = ["calls.csv"]\nseeds = [0, 1]\n[[models]]\nname = "edgebank"\n'
+        )
+        stream = dsrd.load(place / "calls.csv", features=["cost"], label="late", cache=False)
+        for name, model in (("run", "edgebank"), ("vectors.run", "tgn")):
+            fitted = estimator(model).fit(stream, folder=place / name, progress=False)
+            records.append(place / "records.jsonl", fitted.evaluate(progress=False).record)
+        NodeClassifier.fit(fitted, epochs=1).save()
         self.files = {file.relative_to(place): file.read_bytes() for file in place.rglob("*") if file.is_file()}
+        self._try_all(folder)
+
+    def _try_all(self, folder: Path) -> None:
+        """Every command as it stands works; its code is then compiled in every process that is forked."""
+        before = Path.cwd()
+        for number, words in enumerate(COMMANDS):
+            tried = folder / str(number)
+            tried.mkdir()
+            os.chdir(tried)
+            try:
+                self._lay_out(tried)
+                outcome = in_process(*words)
+            finally:
+                os.chdir(before)
+            assert outcome.code == 0, (words, outcome.err)
 
     def draw(self, chance: Random, corpus: list[Any]) -> Any:
         words = list(chance.choice(COMMANDS))
@@ -144,10 +176,13 @@ class CommandLine(Target):
         return words
 
     def attempt(self, case: Any, folder: Path) -> str:
+        self._lay_out(folder)
+        return proper(self.run([word for word in case if word != "--debug"]))  # which shows a traceback
+
+    def _lay_out(self, folder: Path) -> None:
         for name, content in self.files.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(content)
-        return proper(self.run([word for word in case if word != "--debug"]))  # which shows a traceback
 
     def run(self, words: list[str]) -> Outcome:
         return in_process(*words)

@@ -8,9 +8,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from front.conftest import HEADER, rows
 from fuzz.targets import EQUAL, DifferentError, Target
-from hardening.test_killed import assert_same_run, exit_code_of, killed, moments_of, train, update
+from hardening.test_killed import assert_same_run, exit_code_of, killed, moments_of, train, update, write_logs
 
 
 class Killed(Target):
@@ -22,23 +21,19 @@ class Killed(Target):
         self.folder, before = folder, Path.cwd()
         os.chdir(folder)
         try:
-            self._write_logs()
+            write_logs()
             self.moments = {"train": len(moments_of(train, Path("trained")))}
             shutil.copytree("trained", "updated")
             self.moments["update"] = len(moments_of(update, Path("updated")))
         finally:
             os.chdir(before)
 
-    def _write_logs(self) -> None:
-        Path("calls.csv").write_text(HEADER + rows(0, 240))
-        Path("grown.csv").write_text(HEADER + rows(0, 300))
-
     def draw(self, chance: Random, corpus: list[Any]) -> Any:
         work = chance.choice(("train", "train", "update"))
         return {"work": work, "moment": 1 + chance.randrange(self.moments[work])}
 
     def attempt(self, case: Any, folder: Path) -> str:
-        self._write_logs()
+        write_logs()
         work, whole = (train, "trained") if case["work"] == "train" else (update, "updated")
         if work is update:
             shutil.copytree(self.folder / "trained", "run")

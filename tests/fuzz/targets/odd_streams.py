@@ -25,7 +25,10 @@ class OddStream(Target):
     area, share = "size and odd streams", 2
 
     def prepare(self, folder: Path) -> None:
-        self.attempt({**self.draw(Random(0), []), "events": 100, "nodes": 20, "clock": "seconds"}, folder)
+        plain = {**self.draw(Random(0), []), "events": 100, "nodes": 20, "clock": "seconds"}
+        for name in MODELS:  # compiled code is then there in every process that is forked
+            (folder / name).mkdir()
+            self.attempt({**plain, "model": name}, folder / name)
 
     def draw(self, chance: Random, corpus: list[Any]) -> Any:
         return {

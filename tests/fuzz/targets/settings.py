@@ -53,7 +53,9 @@ class Settings(Target):
             train = [f"train__{entry.name}" for entry in fields(TrainConfig) if entry.name not in SLOW]
             measure = [f"evaluate__{entry.name}" for entry in fields(EvaluateConfig)]
             self.settings[name] = (own * 3, train, measure)
-        self.attempt({"model": "dsrd", "settings": {}}, folder)
+        for number, name in enumerate(names()):  # compiled code is then there in every process that is forked
+            (folder / str(number)).mkdir()
+            self.attempt({"model": name, "settings": {}}, folder / str(number))
 
     def draw(self, chance: Random, corpus: list[Any]) -> Any:
         model = chance.choice(list(self.settings))

@@ -32,6 +32,8 @@ class Threads(Target):
         stream = dsrd.load(folder / "calls.csv", features=["cost"], cache=False)
         for name in MODELS:
             self.opened[name] = estimator(name).fit(stream, folder=folder / name, progress=False)
+            for verb in dict.fromkeys(VERBS):  # compiled code is then there in every process that is forked
+                answer(self.opened[name], verb, ["ann", "bob"], None)
 
     def draw(self, chance: Random, corpus: list[Any]) -> Any:
         questions = []

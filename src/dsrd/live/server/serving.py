@@ -13,6 +13,7 @@ from pathlib import Path
 
 import uvicorn
 
+from dsrd.decoding import read_text
 from dsrd.errors import DsrdError, MachineError
 from dsrd.live.engine import Engine
 from dsrd.live.recovery import Progress
@@ -100,10 +101,7 @@ def read_token(file: Path | None) -> str | None:
             return None
     else:
         where = str(file)
-        try:
-            token = file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise DsrdError(f"{file}: the token cannot be read ({error})") from None
+        token = read_text(file)
     token = token.strip()
     if len(token) < LEAST_TOKEN or not token.isascii() or any(letter.isspace() for letter in token):
         raise DsrdError(f"{where}: give a token of {LEAST_TOKEN} or more letters and digits, without spaces")

@@ -43,7 +43,10 @@ class Address:
         nouns = {"kafka": "topic", "redis": "stream"}
         if scheme not in nouns:
             raise DsrdError(f"{scheme}://: unknown kind of stream; give {FORMS}")
-        parts = urlsplit(text)
+        try:
+            parts = urlsplit(text)
+        except ValueError as error:
+            raise DsrdError(f"{scheme}://: is no address ({error}); give {FORMS}") from None
         server, name = parts.netloc.rpartition("@")[2], unquote(parts.path.strip("/"))
         if not server or not name:
             missing = nouns[scheme] if server else "server"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
+from dsrd.decoding import own_json
 from dsrd.errors import DsrdError
 from dsrd.files import write_json
 
@@ -27,7 +27,7 @@ class Bookmarks:
     def read(self, kind: str, name: str) -> dict[str, Any] | None:
         path = self._path(kind, name)
         try:
-            noted: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            noted: dict[str, Any] = own_json(path)
         except FileNotFoundError:
             return None
         except ValueError as error:

@@ -135,7 +135,10 @@ class FileSource:
         except UnicodeDecodeError:
             raise DsrdError(f"{self._path}: line 1: is not UTF-8 text; write UTF-8") from None
         self.delimiter = max(",\t;", key=text.count)
-        self.header = [name.strip() for name in next(csv.reader([text], delimiter=self.delimiter), [])]
+        try:
+            self.header = [name.strip() for name in next(csv.reader([text], delimiter=self.delimiter), [])]
+        except csv.Error as error:
+            raise DsrdError(f"{self._path}: line 1: is not CSV ({error}); get the file again") from None
         if not any(self.header):
             raise DsrdError(f"{self._path}: has no header; its first line must name the columns")
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, BinaryIO, Protocol
 
+from dsrd.decoding import parsed_json
 from dsrd.errors import DsrdError
-from dsrd.files import require_writable
+from dsrd.files import full_disk, require_writable
 
 TAIL = 1 << 20  # bytes at the end of a file in which its last line is looked for
 
@@ -84,7 +85,7 @@ class FileSink:
             raise DsrdError(f"{path}: events are written as JSON lines; let the name end in .jsonl")
         require_writable(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file: IO[bytes] = path.open("a+b")
+        self._file: IO[bytes] = path.open("a+b", buffering=0)
 
     def last(self) -> int | None:
         """The number of the event in the last line; half a line, left by a kill, is cut off."""
@@ -94,11 +95,15 @@ class FileSink:
         whole = tail.rfind(b"\n") + 1
         if not whole and end > TAIL:
             raise self._foreign()
+        seq = self._seq_of(tail[tail.rfind(b"\n", 0, whole - 1) + 1 : whole]) if whole else None
+        if not whole and tail and (not tail.startswith(b"{") or _is_json(tail)):
+            raise self._foreign()  # nothing is cut off a file of others
         self._file.truncate(end - len(tail) + whole)
-        if not whole:
-            return None
+        return seq
+
+    def _seq_of(self, line: bytes) -> int:
         try:
-            seq = json.loads(tail[tail.rfind(b"\n", 0, whole - 1) + 1 : whole])["seq"]
+            seq = parsed_json(line)["seq"]
         except (ValueError, TypeError, KeyError):
             raise self._foreign() from None
         if not isinstance(seq, int):
@@ -111,14 +116,24 @@ class FileSink:
         )
 
     def write(self, seqs: Sequence[int], lines: Sequence[str]) -> None:
-        self._file.write(_joined(lines))
-        self._file.flush()
+        with full_disk(self._path):
+            left = memoryview(_joined(lines))
+            while left:  # a disk that becomes full takes a part, and refuses the rest
+                left = left[self._file.write(left) :]
 
     def sync(self) -> None:
-        os.fsync(self._file.fileno())
+        with full_disk(self._path):
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
         self._file.close()
+
+
+def _is_json(text: bytes) -> bool:
+    with suppress(ValueError):
+        parsed_json(text)
+        return True
+    return False
 
 
 def _joined(lines: Sequence[str]) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8A
 """Okabe and Ito's colours, yellow and black replaced by two that show on white and on black."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p", "h", "d")
 DASHES = ("-", "--", "-.", ":")
-LONGEST = 24
+LONGEST = 30
 """Most letters of the name of a data set in a figure."""
 LONGEST_MODEL = 31
 """Most letters of the name of a model in a figure."""
@@ -30,12 +31,12 @@ FONTS = ["DejaVu Sans", "Arial", "Helvetica", "sans-serif"]
 SETTINGS: dict[str, Any] = {
     "font.family": "sans-serif",
     "font.sans-serif": FONTS,
-    "font.size": 7.5,
-    "axes.titlesize": 8,
-    "axes.labelsize": 7.5,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "legend.fontsize": 6.5,
+    "font.size": 8,
+    "axes.titlesize": 8.5,
+    "axes.labelsize": 8,
+    "xtick.labelsize": 7.5,
+    "ytick.labelsize": 7.5,
+    "legend.fontsize": 7.5,
     "legend.frameon": False,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -98,8 +99,8 @@ def look(number: int) -> dict[str, Any]:
 
 
 def line(number: int) -> dict[str, Any]:
-    """The same without a marker, for curves of many points."""
-    return {name: value for name, value in look(number).items() if name != "marker"}
+    """The same without a marker, for curves of many points: dashes tell them apart where colours do not print."""
+    return {"color": COLORS[number % len(COLORS)], "linestyle": DASHES[number % len(DASHES)]}
 
 
 def log_ticks(axes: Axes) -> None:
@@ -114,8 +115,15 @@ def log_ticks(axes: Axes) -> None:
 
 
 def looks(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """A look for every name, in order."""
-    return {name: look(number) for number, name in enumerate(names)}
+    """A look for every name: a model of the published tables has the same one in every figure."""
+    known = ["dsrd", *titles()]
+    taken: dict[str, int] = {}
+    for name in names:
+        place = known.index(name.partition(",")[0]) if name.partition(",")[0] in known else -1
+        if place >= 0 and place not in taken.values():
+            taken[name] = place
+    free = (number for number in itertools.count() if number not in {*taken.values()})
+    return {name: look(taken[name] if name in taken else next(free)) for name in names}
 
 
 def title(dataset: str) -> str:

@@ -22,9 +22,10 @@ from dsrd.report.figures.decays import (
     temporal_decay,
 )
 from dsrd.report.figures.diagnostics import calibration, surprise_over_time
-from dsrd.report.figures.ranks import rank_diagram
+from dsrd.report.figures.ranks import paired_differences, rank_diagram
 from dsrd.report.figures.scalability import cost_against_rank, mean_ranks, one_batch
 from dsrd.report.figures.style import COLORS, COLUMN, PAGE, SETTINGS, looks, styled
+from dsrd.report.figures.training import learning_curves
 from support.errors import error_of
 
 every_drawing = pytest.mark.parametrize("drawing", DRAWINGS, ids=lambda drawing: drawing.name)
@@ -55,7 +56,10 @@ def test_nothing_is_cut_off(drawing: Drawing, made: Report):
     """Legends, titles and names of axes lie within the figure, as it is saved."""
     if drawing.name not in made.figures:
         pytest.skip(f"no records for this figure: {made.missing[drawing.title]}")
-    figure = made.figures[drawing.name]
+    assert_inside(made.figures[drawing.name])
+
+
+def assert_inside(figure: Any) -> None:
     with styled():
         FigureCanvasAgg(figure).draw()
         shown = [axes for axes in figure.axes if axes.axison]
@@ -64,8 +68,8 @@ def test_nothing_is_cut_off(drawing: Drawing, made: Report):
         boxes += [legend.get_window_extent() for legend in figure.legends]
     width, height = figure.bbox.width, figure.bbox.height
     for box in filter(None, boxes):
-        assert -1 <= box.x0 <= box.x1 <= width + 1, drawing.name
-        assert -1 <= box.y0 <= box.y1 <= height + 1, drawing.name
+        assert -1 <= box.x0 <= box.x1 <= width + 1
+        assert -1 <= box.y0 <= box.y1 <= height + 1
 
 
 @every_drawing
@@ -129,6 +133,15 @@ def test_learned_decays_follow_the_papers_formulas(own_record: dict[str, Any]):
     events = state.get_xdata()
     np.testing.assert_allclose(state.get_ydata(), (2 ** (-events / 10) + 2 ** (-events / 100)) / 2)
     np.testing.assert_allclose(repeat.get_ydata(), np.exp(-events / 10))
+
+
+def test_long_names_fit(own_record: dict[str, Any]):
+    names = [f"memory:taus={number},sources=10,targets=200,events=10000" for number in (50, 500, 2000)]
+    runs = [with_learned(own_record, name, seed, 0.5) for name in names for seed in (0, 1)]
+    for draw in (retention_steps, temporal_decay, hop_decay, retention_kernels, learning_curves):
+        assert_inside(draw(runs))
+    others = [copy.deepcopy(run) | {"model": "jodie"} for run in runs]
+    assert_inside(paired_differences([*runs, *others], protocol="strict"))
 
 
 def test_runs_are_shown_rather_than_records_of_learned_decays_alone(own_record: dict[str, Any]):

@@ -88,7 +88,7 @@ def written(value: Any) -> str:
             return "--"
         small = value != 0 and abs(value) < 1e-3
         return f"{value:.3g}" if small else f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.1f}"
-    return str(value)
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def side_tables(records: Records, found: Sequence[Number]) -> list[SideTable]:

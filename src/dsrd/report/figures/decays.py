@@ -91,7 +91,7 @@ def hop_decay(records: Records) -> Figure:
         raise _missing("delta")
     hops = np.arange(layers + 1, dtype=float)
     with style.styled():
-        figure, axes = style.new_figure(style.PAGE, 2.5, 1, 2, sharey=True)
+        figure, axes = style.new_figure(style.PAGE, 2.9, 1, 2, sharey=True)
         for panel, age in zip(axes, (HOP_AGE, HOP_AGE / 100), strict=True):
             for number, (dataset, seeds) in enumerate(found.items()):
                 curves = [_psi(each, layers, age) for each in seeds if _depth(each) == layers]
@@ -101,7 +101,7 @@ def hop_decay(records: Records) -> Figure:
             panel.set_xlabel("hops $\\ell$")
             panel.set_xticks(hops)
         axes[0].set_ylabel("weight $\\psi = \\exp(-\\ell\\,\\delta\\,\\Delta t)$")
-        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper")
+        style.legend_below(figure, *axes[0].get_legend_handles_labels())
     return figure
 
 
@@ -135,7 +135,7 @@ def retention_kernels(records: Records) -> Figure:
         raise _missing("retention")
     with style.styled():
         figure, axes = style.new_figure(
-            style.PAGE, 2.1 * -(-len(drawn) // 2) + 0.2, -(-len(drawn) // 2), 2, sharey=True
+            style.PAGE, 2.1 * -(-len(drawn) // 2) + 0.5, -(-len(drawn) // 2), 2, sharey=True
         )
         for panel, (name, curves) in zip(axes, drawn.items(), strict=False):
             for number, (dataset, seeds) in enumerate(curves.items()):
@@ -150,7 +150,7 @@ def retention_kernels(records: Records) -> Figure:
         handles: dict[str, Any] = {}
         for panel in axes:
             handles |= {name: handle for handle, name in zip(*panel.get_legend_handles_labels(), strict=True)}
-        figure.legend(list(handles.values()), list(handles), loc="outside right upper")
+        style.legend_below(figure, [*handles.values()], [*handles])
     return figure
 
 
@@ -197,7 +197,7 @@ def _curves(
         axes.set_xlabel(labels[0])
         axes.set_ylabel(labels[1])
         axes.set_ylim(-0.02, 1.02)
-        figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+        style.legend_below(figure, *axes.get_legend_handles_labels())
     return figure
 
 

@@ -30,7 +30,6 @@ from dsrd.report.tables import Cell, LinkTable, Row, View, link_table
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.ticker import Locator
 
 
 @dataclass(frozen=True)
@@ -108,7 +107,7 @@ def rank_diagram(records: Records, metric: str = "ap", protocol: str = "dyglib",
         axes.set_yticks(range(1, len(found) + 1), [_row_label(each) for each in found])
         axes.set_ylim(len(found) + 0.75, 0.6)
         axes.set_xlim(0.6, max(len(each.names) for each in found) + 0.4)
-        axes.xaxis.set_major_locator(_whole_numbers())
+        style.whole_ticks(axes, most=14)
         axes.xaxis.tick_top()
         axes.tick_params(length=0)
         for side in axes.spines.values():
@@ -126,12 +125,6 @@ def rank_diagram(records: Records, metric: str = "ap", protocol: str = "dyglib",
 def _row_label(ranking: Ranking) -> str:
     few = "*" if len(ranking.datasets) < 6 else ""
     return f"{ranking.label}\n{len(ranking.datasets)} data sets{few}, p = {ranking.test.chi2_p:.1g}"
-
-
-def _whole_numbers() -> Locator:
-    from matplotlib.ticker import MaxNLocator
-
-    return MaxNLocator(integer=True, nbins=14)
 
 
 def _mean_rank(name: str, found: list[Ranking]) -> float:
@@ -212,12 +205,13 @@ def paired_differences(
         raise DsrdError(f"no two models with results on common data sets under {protocol}, read {reading}")
     with style.styled():
         rows = -(-len(panels) // 3)
-        most = max(len(intervals) for _, _, intervals in panels)
-        figure, axes = style.new_figure(style.PAGE, rows * (0.75 + 0.16 * most), rows, 3)
+        names = [[style.wrapped_title(name) for name in intervals] for _, _, intervals in panels]
+        lines = max(len(each) + sum(name.count("\n") for name in each) for each in names)
+        figure, axes = style.new_figure(style.PAGE, rows * (1.0 + 0.16 * max(lines, 4)), rows, 3)
         for panel, (label, best, intervals) in zip(axes, panels, strict=False):
             _draw_differences(panel, intervals)
             panel.set_title(label)
-            panel.set_xlabel(f"{style.short_title(best)} above it,\npoints of {metric.upper()}")
+            panel.set_xlabel(f"{style.wrapped_title(best, 24)} above it,\npoints of {metric.upper()}")
         for panel in axes[len(panels) :]:
             panel.set_axis_off()
     return figure
@@ -229,7 +223,7 @@ def _draw_differences(panel: Axes, intervals: dict[str, Interval]) -> None:
         panel.plot([each.low, each.high], [place, place], color=style.COLORS[0], linewidth=1.2)
         panel.plot([each.mean], [place], "o", color=style.COLORS[1], markersize=3)
     panel.axvline(0, color=style.INK, linewidth=0.6)
-    panel.set_yticks(range(len(shown)), [style.short_title(name) for name, _ in shown])
+    panel.set_yticks(range(len(shown)), [style.wrapped_title(name) for name, _ in shown])
     panel.tick_params(axis="y", length=0)
     panel.grid(axis="y", visible=False)
     panel.set_ylim(len(shown) - 0.5, -0.5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8A
 """Okabe and Ito's colours, yellow and black replaced by two that show on white and on black."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p", "h", "d")
 DASHES = ("-", "--", "-.", ":")
-LONGEST = 30
+LONGEST = 24
 """Most letters of the name of a data set in a figure."""
 LONGEST_MODEL = 31
 """Most letters of the name of a model in a figure."""
@@ -89,6 +90,13 @@ def new_figure(
     return figure, list(axes.ravel())
 
 
+def legend_below(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) -> None:
+    """A legend under the figure, in as many columns as its longest label leaves room for."""
+    widest = 0.5 + 0.055 * max(map(len, labels), default=0)  # in inches, with its mark
+    columns = int(figure.get_figwidth() / widest)
+    figure.legend(handles, labels, loc="outside lower center", ncols=max(1, min(columns, len(labels), 6)))
+
+
 def look(number: int) -> dict[str, Any]:
     """Colour, marker and dashes of the line with this number; no two of the first 32 are alike."""
     return {
@@ -112,6 +120,13 @@ def log_ticks(axes: Axes) -> None:
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_locator(NullLocator())
+
+
+def whole_ticks(axes: Axes, most: int = 6) -> None:
+    """Whole numbers on the x axis."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=most, integer=True))
 
 
 def looks(names: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -147,6 +162,15 @@ def model_title(name: str) -> str:
     stem, dash, preset = base.partition("-")
     written = titles().get(stem, "DSRD" if stem == "dsrd" else stem) + dash + preset
     return f"{written}†" if rest == "published" else written + comma + rest
+
+
+def wrapped_title(name: str, width: int = 16) -> str:
+    """The short one in lines of about this many letters.
+
+    >>> wrapped_title("jodie, dim=32, time_dim=32")
+    'JODIE, dim=32,\\ntime_dim=32'
+    """
+    return "\n".join(textwrap.wrap(short_title(name), width))
 
 
 def short_title(name: str) -> str:

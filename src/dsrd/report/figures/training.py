@@ -80,13 +80,14 @@ def learning_curves(records: Records, protocol: str = "") -> Figure:
                 panel.plot([length], mean[-1:], color=look["color"], marker=looks[label]["marker"], markersize=3)
             panel.set_title(style.title(dataset))
             panel.set_xlabel("epoch")
+            style.whole_ticks(panel)
         for panel in axes[len(found) :]:
             panel.set_axis_off()
         axes[0].set_ylabel("validation AP, %")
         handles = [
             axes[0].plot([], [], label=style.short_title(label), **look)[0] for label, look in looks.items()
         ]
-        figure.legend(handles=handles, loc="outside lower center", ncols=4)
+        style.legend_below(figure, handles, [style.short_title(label) for label in looks])
     return figure
 
 
@@ -126,7 +127,7 @@ def quality_against_time(records: Records, protocol: str = "", metric: str = "ap
             axes[0].plot([], [], label=style.short_title(label), **{**look, "linestyle": "none"})[0]
             for label, look in looks.items()
         ]
-        figure.legend(handles=handles, loc="outside lower center", ncols=4)
+        style.legend_below(figure, handles, [style.short_title(label) for label in looks])
     return figure
 
 

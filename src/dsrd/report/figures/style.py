@@ -167,8 +167,8 @@ def model_title(name: str) -> str:
 def wrapped_title(name: str, width: int = 16) -> str:
     """The short one in lines of about this many letters.
 
-    >>> wrapped_title("jodie, dim=32, time_dim=32")
-    'JODIE, dim=32,\\ntime_dim=32'
+    >>> wrapped_title("mine, with dim=32, and layers=2")
+    'mine, with\\ndim=32, and\\nlayers=2'
     """
     return "\n".join(textwrap.wrap(short_title(name), width))
 

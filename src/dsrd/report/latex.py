@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from dsrd.report.figures.ranks import Ranking
 from dsrd.report.figures.style import COLORS, model_title, title
@@ -46,9 +47,11 @@ def booktabs(tables: Sequence[LinkTable], beside_published: bool = True) -> str:
     """A LaTeX table with a block for each kind of negatives: data sets over models, best bold, second underlined.
 
     One setting, one metric, one reading. With `beside_published` a model without results on all data sets is shown
-    by its published row; without it, only what was measured here is, with its holes. Rules that learn nothing and
-    ceilings follow in a table of their own, so that the models fit the width of a page.
+    by its published row; without it, only what was measured here is shown and compared, with its holes. Rules that
+    learn nothing and ceilings follow in a table of their own, so that the models fit the width of a page.
     """
+    if not beside_published:
+        tables = [replace(each, rows=[row for row in each.rows if row.origin != PUBLISHED]) for each in tables]
     names = _columns(tables, beside_published)
     ranked = {row.name for table in tables for row in table.contenders}
     others = {row.name for table in tables for row in table.rows if row.origin in (RULE, CEILING)} - ranked
@@ -96,7 +99,7 @@ def _columns(tables: Sequence[LinkTable], beside_published: bool) -> list[str]:
     for table in tables:
         rows = table.contenders if beside_published else [row for row in table.rows if table.is_main(row)]
         others = [row for row in table.rows if row.origin in (RULE, CEILING)]
-        names |= {row.name: row for row in [*rows, *others] if beside_published or row.origin != PUBLISHED}
+        names |= {row.name: row for row in [*rows, *others]}
     order = {name: place for place, name in enumerate(names)}
 
     def key(name: str) -> tuple[int, float, int]:

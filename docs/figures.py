@@ -24,9 +24,14 @@ def pages() -> dict[str, str]:
             with style.styled():
                 drawing.draw(records).savefig(text, format="svg", metadata={"Date": None})
             svg = re.sub(r"\s*<metadata>.*?</metadata>", "", text.getvalue(), flags=re.S)
-            svg = re.sub(r"-?\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}", svg)  # a third of the size
+            svg = re.sub(r"<[^>]*>", lambda tag: _rounded(tag[0]), svg)
             drawn[f"images/{drawing.name}.svg"] = "\n".join(line.rstrip() for line in svg.splitlines()) + "\n"
     return drawn
+
+
+def _rounded(tag: str) -> str:
+    """A tag with its coordinates to two digits, which is a third of the size; text has its digits."""
+    return re.sub(r"-?\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}", tag)
 
 
 if __name__ == "__main__":

@@ -181,6 +181,20 @@ def test_the_paired_bootstrap_covers_the_difference():
     assert interval.mean == pytest.approx(1 + seeds.mean())
 
 
+def test_a_bootstrap_over_few_data_sets_has_no_interval():
+    first, second = [Sample({0: 81.0, 1: 82.0})] * 4, [Sample({0: 80.0})] * 4
+    few = paired_bootstrap(first, second)
+    assert few.mean == pytest.approx(1.5)
+    assert np.isnan([few.low, few.high]).all()
+
+
+def test_seeds_that_only_one_model_has_count_as_well():
+    first, second = [Sample({0: 81.0, 1: 85.0})] * 6, [Sample({0: 80.0})] * 6
+    interval = paired_bootstrap(first, second)
+    assert interval.mean == pytest.approx(3)
+    assert interval.low < 2.9 < 3.1 < interval.high
+
+
 def test_the_bootstrap_interval_is_as_wide_as_theory_says():
     random = np.random.default_rng(4)
     gaps = random.normal(2, 3, 40)

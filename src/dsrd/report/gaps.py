@@ -9,7 +9,7 @@ from dsrd.report.figures.decays import learned_by_dataset
 from dsrd.report.figures.scalability import costs
 from dsrd.report.figures.style import model_title, title
 from dsrd.report.measured import MODEL, PROTOCOLS, PUBLISHED, Number, in_order, is_benchmark
-from dsrd.report.records import Records
+from dsrd.report.records import Records, of_kind
 from dsrd.report.tables import LinkTable, Row, View, link_table
 
 
@@ -22,6 +22,7 @@ def gaps(records: Records, found: Sequence[Number]) -> list[tuple[str, str]]:
     told += [("decays", text) for text in _decays(records, datasets)]
     told += [("ablations", text) for text in _ablations(records, datasets)]
     told += [("scalability", text) for text in _costs(records, found)]
+    told += [("training", text) for text in _calibrations(records, datasets)]
     return told
 
 
@@ -97,8 +98,8 @@ def _ablations(records: Records, datasets: set[str]) -> list[str]:
     for name, found in runs.items():
         lacking = [words for variant, words in TITLES.items() if variant not in found]
         told += [f"{title(name)} lacks {', '.join(lacking)}"] if lacking else []
-        if any(len(seeds) == 1 for seeds in found.values()):
-            told.append(f"{title(name)} has a single seed")
+        single = [TITLES.get(variant, variant) for variant, seeds in found.items() if len(seeds) == 1]
+        told += [f"{title(name)} has a single seed of {', '.join(single)}"] if single else []
     return told
 
 
@@ -107,6 +108,19 @@ def _costs(records: Records, found: Sequence[Number]) -> list[str]:
     models = {each.base for each in found if each.origin in (MODEL, PUBLISHED)}
     lacking = sorted(map(model_title, models - {*measured}))
     return [f"no record of speed: {', '.join(lacking)}"] if measured and lacking else []
+
+
+def _calibrations(records: Records, datasets: set[str]) -> list[str]:
+    told = []
+    for name, key in (("calibration", "curve"), ("surprise over time", "bits_over_time")):
+        measured = {
+            record["dataset"]
+            for record in of_kind(records, "calibration")
+            if any(isinstance(part, dict) and part.get(key) for part in record["calibration"].values())
+        }
+        absent = datasets - measured
+        told += [f"no {name} of {_titles(absent)}"] if measured and absent else []
+    return told
 
 
 def _titles(datasets: set[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from dsrd.report.figures.ranks import Ranking
 from dsrd.report.figures.style import COLORS, model_title, title
@@ -12,6 +13,8 @@ from dsrd.report.tables import LinkTable, Row
 
 GREEN = "\\definecolor{mygreen}{RGB}{122,197,180}"
 ESCAPES = {"&": "\\&", "%": "\\%", "_": "\\_", "#": "\\#", "$": "\\$", "{": "\\{", "}": "\\}"}
+NO_WIDER = "\\ifdim\\width>\\textwidth\\textwidth\\else\\width\\fi"
+"""A width for `resizebox`: that of the page for what is wider, its own for all else."""
 NEGATIVES = {"random": "rnd", "historical": "hist", "inductive": "ind"}
 MARKS = (
     "+",
@@ -44,17 +47,33 @@ def booktabs(tables: Sequence[LinkTable], beside_published: bool = True) -> str:
     """A LaTeX table with a block for each kind of negatives: data sets over models, best bold, second underlined.
 
     One setting, one metric, one reading. With `beside_published` a model without results on all data sets is shown
-    by its published row; without it, only what was measured here is, with its holes.
+    by its published row; without it, only what was measured here is shown and compared, with its holes. Rules that
+    learn nothing and ceilings follow in a table of their own, so that the models fit the width of a page.
     """
-    rows = _columns(tables, beside_published)
+    if not beside_published:
+        tables = [replace(each, rows=[row for row in each.rows if row.origin != PUBLISHED]) for each in tables]
+    names = _columns(tables, beside_published)
+    ranked = {row.name for table in tables for row in table.contenders}
+    others = {row.name for table in tables for row in table.rows if row.origin in (RULE, CEILING)} - ranked
     view = tables[0].view
+    models = [name for name in names if name not in others]
+    texts = ["% needs \\usepackage{booktabs,multirow,graphicx} and \\usepackage[table]{xcolor}\n"]
+    if models:
+        texts += _table(tables, models, _caption(view.metric, view.setting, view.protocol, view.reading))
+    if len(models) < len(names):
+        about = f"Rules that learn nothing, and ceilings: {view.metric.upper()}, {view.setting}, {view.protocol}."
+        texts += _table(tables, [name for name in names if name in others], about)
+    return "".join(texts)
+
+
+def _table(tables: Sequence[LinkTable], rows: list[str], caption: str) -> list[str]:
+    """One table of these columns, line by line."""
     lines = [
-        "% needs \\usepackage{booktabs,multirow,graphicx} and \\usepackage[table]{xcolor}",
         "\\begin{table*}[!tb]",
         "\\centering",
         GREEN,
-        f"\\caption{{{_caption(view.metric, view.setting, view.protocol, view.reading)}}}",
-        "\\resizebox{\\textwidth}{!}{%",
+        f"\\caption{{{caption}}}",
+        f"\\resizebox{{{NO_WIDER}}}{{!}}{{%",
         "\\setlength{\\tabcolsep}{0.9mm}%",
         f"\\begin{{tabular}}{{c|c|{'c' * len(rows)}}}",
         "\\toprule",
@@ -63,14 +82,15 @@ def booktabs(tables: Sequence[LinkTable], beside_published: bool = True) -> str:
     for table in tables:
         shown = {row.name: row for row in table.rows if row.name in rows}
         datasets = [name for name in table.datasets if any(name in row.cells for row in shown.values())]
-        lines.append("\\midrule")
+        ranked = bool(table.average_ranks.keys() & {*rows})
+        lines += ["\\midrule"] if datasets else []
         for number, dataset in enumerate(datasets):
-            many = f"\\multirow{{{len(datasets) + 1}}}{{*}}{{{NEGATIVES[table.view.negatives]}}}"
-            cells = [_cell(table, shown.get(name), dataset, beside_published) for name in rows]
+            many = f"\\multirow{{{len(datasets) + ranked}}}{{*}}{{{NEGATIVES[table.view.negatives]}}}"
+            cells = [_cell(table, shown.get(name), dataset) for name in rows]
             lines.append(" & ".join(["" if number else many, escaped(title(dataset)), *cells]) + " \\\\")
-        lines.append(" & ".join(["", "Avg. Rank", *_ranks(table, rows)]) + " \\\\")
-    lines += ["\\bottomrule", "\\end{tabular}}", "\\end{table*}"]
-    return "\n".join(lines) + "\n"
+        if ranked:
+            lines.append(" & ".join(["", "Avg. Rank", *_ranks(table, rows)]) + " \\\\")
+    return [f"{line}\n" for line in [*lines, "\\bottomrule", "\\end{tabular}}", "\\end{table*}"]]
 
 
 def _columns(tables: Sequence[LinkTable], beside_published: bool) -> list[str]:
@@ -79,7 +99,7 @@ def _columns(tables: Sequence[LinkTable], beside_published: bool) -> list[str]:
     for table in tables:
         rows = table.contenders if beside_published else [row for row in table.rows if table.is_main(row)]
         others = [row for row in table.rows if row.origin in (RULE, CEILING)]
-        names |= {row.name: row for row in [*rows, *others] if beside_published or row.origin != PUBLISHED}
+        names |= {row.name: row for row in [*rows, *others]}
     order = {name: place for place, name in enumerate(names)}
 
     def key(name: str) -> tuple[int, float, int]:
@@ -91,7 +111,7 @@ def _columns(tables: Sequence[LinkTable], beside_published: bool) -> list[str]:
     return sorted(names, key=key)
 
 
-def _cell(table: LinkTable, row: Row | None, dataset: str, beside_published: bool) -> str:
+def _cell(table: LinkTable, row: Row | None, dataset: str) -> str:
     cell = row.cells.get(dataset) if row else None
     if cell is None or row is None:
         return "--"

@@ -33,7 +33,10 @@ SECTIONS = {
         "Learned decays",
         "What training has learned about forgetting. Lines are means over heads; bands span the seeds.",
     ),
-    "ablations": ("Ablations", "The model without one of its parts, trained and measured in the same way."),
+    "ablations": (
+        "Ablations",
+        "The model without one of its parts, trained for as many epochs and measured in the same way.",
+    ),
     "scalability": ("Scalability", "Time, throughput, size, and how they grow."),
     "training": (
         "Training, probabilities and data",
@@ -122,7 +125,8 @@ def _figure(drawing: Drawing, svg: str) -> str:
     return (
         f"<figure id='{name}'><div class='scroll' tabindex='0' role='img' aria-label='{label}'>"
         f"{inline(svg, name)}</div>"
-        f"<figcaption>{_text(drawing.title)}. <span class='files'>{files_}</span></figcaption></figure>"
+        f"<figcaption><b>{_text(drawing.title)}.</b> {_text(drawing.about)} "
+        f"<span class='files'>{files_}</span></figcaption></figure>"
     )
 
 

@@ -19,6 +19,8 @@ from dsrd.report.records import Records, of_kind
 from dsrd.report.tables import View
 
 Row = list[Any]
+PAGE_ROWS = 45  # of a printed page
+LONGEST = 40  # letters of a cell on one line
 
 
 @dataclass(frozen=True)
@@ -41,14 +43,36 @@ class SideTable:
         return text.getvalue()
 
     def latex(self) -> str:
-        """The table as LaTeX, with booktabs."""
-        columns = "l" + "r" * (len(self.columns) - 1)
+        """The table as LaTeX, with booktabs; one that is longer than a page runs over several."""
+        columns = "".join(self._alignment(column) for column in range(len(self.columns)))
         body = [" & ".join(escaped(written(value)) for value in row) + " \\\\" for row in self.rows]
-        head = " & ".join(escaped(name) for name in self.columns) + " \\\\"
-        lines = ["% needs \\usepackage{booktabs}", "\\begin{table}[!tb]", "\\centering"]
-        lines += [f"\\caption{{{escaped(self.title)}. {escaped(self.about)}}}", f"\\begin{{tabular}}{{{columns}}}"]
-        lines += ["\\toprule", head, "\\midrule", *body, "\\bottomrule", "\\end{tabular}", "\\end{table}"]
+        head = ["\\toprule", " & ".join(escaped(name) for name in self.columns) + " \\\\", "\\midrule"]
+        end = "." if self.title[-1].isalnum() else ""
+        caption = f"\\caption{{{escaped(self.title)}{end} {escaped(self.about)}}}"
+        small = ["{\\scriptsize\\setlength{\\tabcolsep}{0.9mm}"]
+        if len(body) > PAGE_ROWS:
+            lines = ["% needs \\usepackage{booktabs,longtable}", *small, f"\\begin{{longtable}}{{{columns}}}"]
+            lines += [
+                f"{caption}\\\\",
+                *head,
+                "\\endhead",
+                "\\bottomrule",
+                "\\endfoot",
+                *body,
+                "\\end{longtable}}",
+            ]
+        else:
+            lines = ["% needs \\usepackage{booktabs}", "\\begin{table}[!tb]", "\\centering", caption, *small]
+            lines += [f"\\begin{{tabular}}{{{columns}}}", *head, *body]
+            lines += ["\\bottomrule", "\\end{tabular}}", "\\end{table}"]
         return "\n".join(lines) + "\n"
+
+    def _alignment(self, column: int) -> str:
+        """Numbers right, words left, sentences in lines of their own."""
+        values = [row[column] for row in self.rows]
+        if all(value is None or isinstance(value, int | float) for value in values):
+            return "r"
+        return "l" if max(len(written(value)) for value in values) <= LONGEST else "p{3.5cm}"
 
 
 def written(value: Any) -> str:
@@ -64,7 +88,7 @@ def written(value: Any) -> str:
             return "--"
         small = value != 0 and abs(value) < 1e-3
         return f"{value:.3g}" if small else f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.1f}"
-    return str(value)
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def side_tables(records: Records, found: Sequence[Number]) -> list[SideTable]:
@@ -129,13 +153,17 @@ def _differences(found: Sequence[Number], by_view: dict[View, list[Ranking]]) ->
         for setting in SETTINGS:
             for negatives in KINDS:
                 shown = replace(view, setting=setting, negatives=negatives)
-                best, intervals = differences(found, shown)
-                named = [view.protocol, view.metric.upper(), setting, negatives, model_title(best)]
+                best, intervals, datasets = differences(found, shown)
+                named = [view.protocol, view.metric.upper(), setting, negatives, len(datasets), model_title(best)]
                 rows += [
                     [*named, model_title(name), each.mean, each.low, each.high] for name, each in intervals.items()
                 ]
-    columns = ["protocol", "metric", "setting", "negatives", "best here", "beside", "difference", "low", "high"]
-    about = "Points, read plainly; 95 % intervals from resampling data sets and, within each, seeds."
+    columns = ["protocol", "metric", "setting", "negatives", "data sets", "best here", "beside", "difference"]
+    columns += ["low", "high"]
+    about = (
+        "Points, read plainly; 95 % intervals from resampling data sets and, within each, seeds; none below five "
+        "data sets."
+    )
     return SideTable("differences", "ranks", "Paired differences", about, columns, rows)
 
 

@@ -12,6 +12,8 @@ from scipy import stats
 
 Array = NDArray[np.float64]
 ALPHA = 0.05
+FEWEST = 5
+"""Data sets below which nothing is said about how uncertain a mean or a correlation over them is."""
 
 
 def ranks(values: Array) -> Array:
@@ -161,7 +163,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean with its 95 % interval."""
+    """A mean with its 95 % interval; without one (NaN) where there are too few data sets to say."""
 
     mean: float
     low: float
@@ -173,22 +175,24 @@ def paired_bootstrap(
 ) -> Interval:
     """Mean difference over data sets, with the percentile interval from resampling data sets and, in each, seeds.
 
-    Seeds that both models have are drawn together: they were measured on the same events.
+    Where both models have the same seeds, these are drawn together: they were measured on the same events.
     """
+    mean = float(np.mean([_center(a) - _center(b) for a, b in zip(first, second, strict=True)]))
+    if len(first) < FEWEST:
+        return Interval(mean, math.nan, math.nan)
     random = np.random.default_rng(seed)
     picked = random.integers(len(first), size=(draws, len(first)))
     differences = np.zeros(picked.shape)
     for number, (a, b) in enumerate(zip(first, second, strict=True)):
         chosen = picked == number
         differences[chosen] = _differences(a, b, int(chosen.sum()), random)
-    mean = float(np.mean([_center(a) - _center(b) for a, b in zip(first, second, strict=True)]))
     low, high = np.quantile(differences.mean(1), [0.025, 0.975]).tolist()
     return Interval(mean, low, high)
 
 
 def _differences(first: Sample, second: Sample, count: int, random: np.random.Generator) -> Array:
-    """Resampled differences on one data set; seeds that both have are drawn together.  # [count]"""
-    common = np.array(sorted(first.seeds.keys() & second.seeds.keys()))
+    """Resampled differences on one data set; the same seeds are drawn together, others apart.  # [count]"""
+    common = np.array(sorted(first.seeds)) if first.seeds.keys() == second.seeds.keys() else np.array([])
     seeds = common[random.integers(len(common), size=(count, len(common)))] if len(common) else None
     return first.draws(count, random, seeds) - second.draws(count, random, seeds)
 
@@ -205,7 +209,7 @@ def rank_correlation(first: Sequence[float], second: Sequence[float]) -> Interva
     (0.943, 0.38, 1.0)
     """
     rho = float(stats.spearmanr(first, second).statistic)
-    if len(first) < 5 or not math.isfinite(rho):
+    if len(first) < FEWEST or not math.isfinite(rho):
         return Interval(rho, math.nan, math.nan)
     error = math.sqrt((1 + rho**2 / 2) / (len(first) - 3))
     middle = math.atanh(min(max(rho, -0.999999), 0.999999))

@@ -104,12 +104,17 @@ class LinkTable:
     def contenders(self) -> list[Row]:
         """One row for each model, of one origin: measured here on all data sets of the field, or else published.
 
-        The field is that of the measured model with most data sets. Rules take part where papers rank them too.
+        The field is that of the measured model with most data sets. Rules take part where papers rank them too,
+        and an earlier version of a model only where nothing of the present one was measured.
         """
         by_base: dict[str, list[Row]] = {}
+        present = any(
+            row.origin == MODEL and not _notes(row) & {"earlier version", "other head"} for row in self.rows
+        )
         for row in self.rows:
             ranked = row.origin in (MODEL, PUBLISHED) or (row.origin == RULE and row.base in titles())
-            if ranked and "other head" not in _notes(row):
+            stale = present and "earlier version" in _notes(row)
+            if ranked and not stale and "other head" not in _notes(row):
                 by_base.setdefault(row.base, []).append(row)
         chosen = [_representative(rows, self.anchor) for rows in by_base.values()]
         return [row for row in chosen if row is not None]

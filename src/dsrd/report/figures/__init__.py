@@ -9,6 +9,7 @@ figure.savefig("mine.pdf")
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -39,6 +40,12 @@ class Drawing(NamedTuple):
     section: str
     title: str
     draw: Callable[[Records], Figure]
+
+    @property
+    def about(self) -> str:
+        """What is drawn: the description of the function."""
+        function = self.draw.func if isinstance(self.draw, partial) else self.draw
+        return " ".join((inspect.getdoc(function) or "").split())
 
 
 def _ranks() -> list[Drawing]:
@@ -78,6 +85,9 @@ DRAWINGS: tuple[Drawing, ...] = (
     Drawing("decay-correlations", "decays", "Learned decays and the data sets", decay_correlations),
     Drawing("ablations-ap", "ablations", "Ablations, AP", ablations),
     Drawing("ablations-auc", "ablations", "Ablations, AUC", partial(ablations, metric="auc")),
+    Drawing(
+        "ablations-others-ap", "ablations", "Ablations on other streams, AP", partial(ablations, benchmarks=False)
+    ),
     Drawing("cost-against-rank", "scalability", "Cost against average rank", cost_against_rank),
     Drawing("one-batch", "scalability", "Edges in one batch", one_batch),
     Drawing("cost-of-growth", "scalability", "Cost against events and nodes", cost_of_growth),

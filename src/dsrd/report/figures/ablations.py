@@ -12,7 +12,7 @@ from dsrd.errors import DsrdError
 from dsrd.evaluate.readings import HEADS_OF_LAW
 from dsrd.experiments.labels import is_earlier
 from dsrd.report.figures import style
-from dsrd.report.measured import KINDS, NO_ABLATION, SETTINGS, heads_of, in_order, preferred
+from dsrd.report.measured import KINDS, NO_ABLATION, SETTINGS, heads_of, in_order, is_benchmark, preferred
 from dsrd.report.records import Record, Records, of_kind
 
 if TYPE_CHECKING:
@@ -24,7 +24,9 @@ TITLES = {
     "no_temporal_decay": "w/o temporal decay",
     "no_diffusion": "w/o diffusion",
     "no_state": "w/o state",
+    "no_age_features": "w/o age features",
 }
+"""What is known of a variant; others are shown by their setting."""
 Runs = dict[str, dict[str, dict[int, Record]]]  # by data set, ablation and seed
 
 
@@ -57,26 +59,29 @@ def result(record: Record, setting: str, negatives: str, metric: str) -> float:
     return float(value) if value is not None else np.nan
 
 
-def ablations(records: Records, metric: str = "ap") -> Figure:
+def ablations(records: Records, metric: str = "ap", benchmarks: bool = True) -> Figure:
     """Grouped bars: the whole model and each ablation, by kind of negatives, setting and data set.
 
-    Whiskers are standard deviations over seeds; bars of a single seed have none.
+    Axes start above zero. Whiskers are standard deviations over seeds; bars of a single seed have none. What was
+    not measured has no bar. Benchmarks, or all other streams.
     """
-    runs = ablated_runs(records)
+    runs = {name: found for name, found in ablated_runs(records).items() if is_benchmark(name) == benchmarks}
     if not runs:
-        raise DsrdError("no run without a part of its model; train with model.ablate set")
-    variants = [name for name in TITLES if any(name in found for found in runs.values())]
+        where = "on a benchmark" if benchmarks else "on other streams"
+        raise DsrdError(f"no run without a part of its model {where}; train with model.ablate set")
+    there = {variant for found in runs.values() for variant in found}
+    variants = [*(name for name in TITLES if name in there), *sorted(there - {*TITLES})]
     with style.styled():
-        figure, axes = style.new_figure(style.PAGE, 1.7 * len(runs) + 0.5, len(runs), 2)
+        figure, axes = style.new_figure(style.PAGE, 1.45 * len(runs) + 0.6, len(runs), 2)
         for row, (dataset, found) in enumerate(runs.items()):
             lowest = 100.0
             for panel, setting in zip(axes[2 * row : 2 * row + 2], SETTINGS, strict=True):
                 lowest = min(lowest, _bars(panel, found, variants, setting, metric))
                 panel.set_title(f"{style.title(dataset)}, {setting}{_single(found)}")
             for panel in axes[2 * row : 2 * row + 2]:
-                panel.set_ylim(max(0.0, lowest - 0.08 * (100 - lowest)), None)
+                panel.set_ylim(max(0.0, lowest - 0.08 * (100 - lowest)), min(100.5, panel.get_ylim()[1]))
             axes[2 * row].set_ylabel(f"{metric.upper()}, %")
-        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure
 
 
@@ -97,8 +102,9 @@ def _bars(
         means = values.mean(0) if len(values) else np.full(len(kinds), np.nan)
         spread = values.std(0, ddof=1) if len(values) > 1 else None
         at = np.arange(len(kinds)) + (number - (len(variants) - 1) / 2) * width
-        look = {"color": style.COLORS[number], "error_kw": {"elinewidth": 0.8, "ecolor": style.INK}}
-        panel.bar(at, means, 0.92 * width, yerr=spread, label=TITLES[variant], **look)
+        color = [*TITLES, variant].index(variant)  # the same in every figure
+        look = {"color": style.COLORS[color], "error_kw": {"elinewidth": 0.8, "ecolor": style.INK}}
+        panel.bar(at, means, 0.92 * width, yerr=spread, label=TITLES.get(variant, variant), **look)
         lowest = min(lowest, float(np.nanmin(means)) if np.isfinite(means).any() else lowest)
     panel.set_xticks(range(len(kinds)), kinds)
     panel.grid(axis="x", visible=False)

@@ -91,7 +91,7 @@ def hop_decay(records: Records) -> Figure:
         raise _missing("delta")
     hops = np.arange(layers + 1, dtype=float)
     with style.styled():
-        figure, axes = style.new_figure(style.PAGE, 2.5, 1, 2, sharey=True)
+        figure, axes = style.new_figure(style.PAGE, 2.9, 1, 2, sharey=True)
         for panel, age in zip(axes, (HOP_AGE, HOP_AGE / 100), strict=True):
             for number, (dataset, seeds) in enumerate(found.items()):
                 curves = [_psi(each, layers, age) for each in seeds if _depth(each) == layers]
@@ -101,7 +101,7 @@ def hop_decay(records: Records) -> Figure:
             panel.set_xlabel("hops $\\ell$")
             panel.set_xticks(hops)
         axes[0].set_ylabel("weight $\\psi = \\exp(-\\ell\\,\\delta\\,\\Delta t)$")
-        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper")
+        style.legend_below(figure, *axes[0].get_legend_handles_labels())
     return figure
 
 
@@ -135,7 +135,7 @@ def retention_kernels(records: Records) -> Figure:
         raise _missing("retention")
     with style.styled():
         figure, axes = style.new_figure(
-            style.PAGE, 2.1 * -(-len(drawn) // 2) + 0.2, -(-len(drawn) // 2), 2, sharey=True
+            style.PAGE, 2.1 * -(-len(drawn) // 2) + 0.5, -(-len(drawn) // 2), 2, sharey=True
         )
         for panel, (name, curves) in zip(axes, drawn.items(), strict=False):
             for number, (dataset, seeds) in enumerate(curves.items()):
@@ -150,7 +150,7 @@ def retention_kernels(records: Records) -> Figure:
         handles: dict[str, Any] = {}
         for panel in axes:
             handles |= {name: handle for handle, name in zip(*panel.get_legend_handles_labels(), strict=True)}
-        figure.legend(list(handles.values()), list(handles), loc="outside right upper")
+        style.legend_below(figure, [*handles.values()], [*handles])
     return figure
 
 
@@ -188,7 +188,7 @@ def _curves(
     if not any(found.values()):
         raise _missing(name)
     with style.styled():
-        figure, (axes,) = style.new_figure(style.COLUMN, 2.5)
+        figure, (axes,) = style.new_figure(style.COLUMN, 2.7)
         for number, (dataset, seeds) in enumerate(found.items()):
             if seeds:
                 _band(axes, x, np.array(seeds), style.line(number), dataset)
@@ -197,7 +197,7 @@ def _curves(
         axes.set_xlabel(labels[0])
         axes.set_ylabel(labels[1])
         axes.set_ylim(-0.02, 1.02)
-        figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+        style.legend_below(figure, *axes.get_legend_handles_labels())
     return figure
 
 
@@ -263,11 +263,11 @@ def decay_correlations(records: Records) -> Figure:
         raise DsrdError("fewer than three benchmark data sets have records of what a run learned")
     names = list(dict.fromkeys(name for name, _ in found))
     with style.styled():
-        figure, axes = style.new_figure(style.PAGE, 3.9, 2, len(names))
+        figure, axes = style.new_figure(style.PAGE, 4.3, 2, len(names))
         for number, about in enumerate(PROPERTIES):
             for panel, name in zip(axes[number * len(names) :], names, strict=False):
                 _scatter(panel, _points(records, name), about, found.get((name, about)))
-                panel.set_ylabel(LEARNED[name][0] + (" (log10)" if name == "half-life" else ""))
+                panel.set_ylabel(LEARNED[name][0] + (" ($\\log_{10}$)" if name == "half-life" else ""))
         figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=6)
     return figure
 
@@ -277,9 +277,9 @@ def _scatter(panel: Any, points: dict[str, float], about: str, found: tuple[Inte
         x = PROPERTIES[about](catalog.SPECS[dataset])
         panel.plot([x], [value], label=style.title(dataset), **{**style.look(number), "linestyle": "none"})
     panel.set_xscale("log")
-    panel.margins(x=0.25)
+    panel.margins(x=0.25, y=0.15)
     panel.set_xlabel(about)
     if found is not None:
         each, count = found
         interval = f"[{each.low:.2f}, {each.high:.2f}]" if np.isfinite(each.low) else "no interval"
-        panel.set_title(f"$\\rho$ = {each.mean:.2f} {interval}, n = {count}", fontsize=6.5)
+        panel.set_title(f"$\\rho$ = {each.mean:.2f}, n = {count}\n{interval}", fontsize=7.5)

@@ -35,7 +35,12 @@ def calibrations(records: Records) -> dict[str, Mapping[str, Any]]:
 
 
 def calibration(records: Records) -> Figure:
-    """Observed against expected frequency where bins were measured; otherwise the calibration errors."""
+    """Observed against expected frequency of a sample of test events; the line is perfect calibration.
+
+    `partner`: which target, given that the source acts; `activity`: which source acts. Marks are bins of equal
+    counts, hollow ones below are bins in which nothing happened, as far as they lie on the axis. Without bins, the
+    calibration errors are drawn.
+    """
     found = calibrations(records)
     if not found:
         raise DsrdError("no record of calibration; measure a run's and write it to a file")
@@ -49,12 +54,19 @@ def calibration(records: Records) -> Figure:
             return _calibration_errors(found)
         figure, axes = style.new_figure(style.PAGE, 2.7, 1, len(curves))
         for panel, (factor, by_name) in zip(axes, curves.items(), strict=True):
+            observed = [each["observed"] for bins in by_name.values() for each in bins if each["observed"]]
+            floor = min(observed, default=1e-3) / 2
+            expected = [each["expected"] for bins in by_name.values() for each in bins if each["observed"]]
             for number, (name, bins) in enumerate(by_name.items()):
                 kept = [each for each in bins if each["expected"] and each["observed"]]
                 x, y = [each["expected"] for each in kept], [each["observed"] for each in kept]
                 panel.plot(x, y, label=name, **style.look(number))
+                never = [each["expected"] for each in bins if each["expected"] and not each["observed"]]
+                hollow = {**style.look(number), "linestyle": "none", "markerfacecolor": "none"}
+                panel.plot(never, [floor] * len(never), **hollow)
             panel.axline((1e-3, 1e-3), (1e-2, 1e-2), color=style.INK, linewidth=0.6)
             panel.set(xscale="log", yscale="log", xlabel="expected frequency", ylabel="observed frequency")
+            panel.set_xlim(left=min([*filter(None, expected), floor]) / 3)
             panel.set_title(factor)
         figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure
@@ -139,7 +151,10 @@ SHARES = {
 
 
 def audit(records: Records) -> Figure:
-    """What the audit says of each data set, in percent of its test events or negatives."""
+    """What the audit says of each data set, in percent of its test events or negatives.
+
+    `Given away` are events of pairs that negatives of this kind cannot be.
+    """
     audits = {each["dataset"]: each for each in of_kind(records, "audit")}
     if not audits:
         raise DsrdError("no audit of a data set among the records")
@@ -151,7 +166,7 @@ def audit(records: Records) -> Figure:
         for (row, column), value in np.ndenumerate(values):
             if np.isfinite(value):
                 color = "#ffffff" if value > 55 else "#000000"
-                axes.text(column, row, f"{value:.1f}", ha="center", va="center", color=color)
+                axes.text(column, row, f"{value:.1f}", ha="center", va="center", color=color, fontsize=8)
         axes.set_xticks(range(len(names)), [style.title(name) for name in names])
         axes.set_yticks(range(len(SHARES)), list(SHARES))
         axes.grid(visible=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ PAPER = {
 }
 """The paper's table of one batch on synthetic graphs: edges to ms, their deviation, and MB (on a GPU)."""
 MEASURES = ("seconds_per_epoch", "pairs_per_second", "weights_mb")
-AXES = ("latency per epoch, s", "throughput, pairs / s", "weights, MB")
+AXES = ("latency per epoch, s", "throughput, pairs / s", "model size (weights), MB")
 
 
 def costs(records: Records) -> dict[str, dict[str, float]]:
@@ -32,15 +33,16 @@ def costs(records: Records) -> dict[str, dict[str, float]]:
 
     `pairs_per_second` counts pairs of a positive and a negative event in training; weights have four bytes.
     """
-    speed = of_kind(records, "speed")
-    if not speed:
-        return {}
-    counts = statistics.multimode(each["dataset"] for each in speed)
-    grouped: dict[str, list[Record]] = {}
-    for each in speed:
-        if each["dataset"] == counts[0]:
+    dataset, grouped = timed_on(records), dict[str, list[Record]]()
+    for each in of_kind(records, "speed"):
+        if each["dataset"] == dataset:
             grouped.setdefault(model_label(each["model"], each.get("preset", "default")), []).append(each)
     return {name: _cost(_latest(found)) for name, found in grouped.items()}
+
+
+def timed_on(records: Records) -> str:
+    """The data set with most speed records; empty without any."""
+    return next(iter(statistics.multimode(each["dataset"] for each in of_kind(records, "speed"))), "")
 
 
 def _latest(found: list[Record]) -> list[Record]:
@@ -64,36 +66,53 @@ def _cost(found: list[Record]) -> dict[str, float]:
 
 
 def cost_against_rank(records: Records, metric: str = "ap") -> Figure:
-    """Latency per epoch, throughput and model size, each against the average rank over all settings."""
+    """Latency per epoch, throughput and model size, each against the average rank over all settings.
+
+    Cost is that of the models here, on one thread and the data set that is named; a dagger marks the rank of a
+    published row.
+    """
     found = costs(records)
     if not found:
         raise DsrdError("no record of speed; measure it with the benchmark of speed")
-    average = mean_ranks(records, metric)
-    shared = sorted(found.keys() & average.keys(), key=lambda name: average[name])
+    rows = mean_ranks(records, metric)
+    named = {name.partition(",")[0]: name for name in rows}
+    shared = sorted(found.keys() & named.keys(), key=lambda name: rows[named[name]])
     if len(shared) < 2:
         raise DsrdError("fewer than two models have both a record of speed and an average rank")
     with style.styled():
-        figure, axes = style.new_figure(style.PAGE, 2.6, 1, 3)
+        figure, axes = style.new_figure(style.PAGE, 2.9, 1, 3, sharey=True)
+        looks = style.looks([named[name] for name in shared])
         for panel, measure, label in zip(axes, MEASURES, AXES, strict=True):
-            for number, name in enumerate(shared):
-                look = {**style.look(number), "linestyle": "none"}
-                panel.plot([found[name][measure]], [average[name]], label=style.short_title(name), **look)
+            for name in shared:
+                row = named[name]
+                look = {**looks[row], "linestyle": "none"}
+                panel.plot([found[name][measure]], [rows[row]], label=style.short_title(row), **look)
             panel.set_xscale("log")
-            panel.invert_yaxis()
             panel.set_xlabel(label)
+            panel.margins(0.08)
+        axes[0].invert_yaxis()
+        axes[0].set_title(f"measured on {style.title(timed_on(records))}, one thread", loc="left")
         axes[0].set_ylabel("average rank (best on top)")
         figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=6)
     return figure
 
 
 def mean_ranks(records: Records, metric: str) -> dict[str, float]:
-    """Average rank of every model over the six rows of the rank diagram, plain reading, published protocol."""
+    """Average rank of every model over the six rankings, plain reading, published protocol.
+
+    A model of which a published row was ranked has the name of that row.
+    """
     found = rankings(numbers(records), View(metric=metric))
-    collected: dict[str, list[float]] = {}
+    collected: dict[str, dict[str, list[float]]] = {}
     for ranking in found:
         for name, average in zip(ranking.names, ranking.average, strict=True):
-            collected.setdefault(name.partition(",")[0], []).append(average)
-    return {name: statistics.fmean(each) for name, each in collected.items()}
+            collected.setdefault(name.partition(",")[0], {}).setdefault(name, []).append(average)
+    return {
+        max(by_row, key=lambda name: name.endswith(", published")): statistics.fmean(
+            itertools.chain(*by_row.values())
+        )
+        for by_row in collected.values()
+    }
 
 
 def figures_of(records: Records, benchmark: str, part: str) -> list[Mapping[str, Any]]:
@@ -120,8 +139,8 @@ def one_batch(records: Records) -> Figure:
         spread = [each[1] for each in PAPER.values()]
         axes[0].errorbar(list(PAPER), times, yerr=spread, label="paper, GPU", capsize=2, **paper)
         axes[0].set_ylabel("forward and backward, ms")
-        axes[1].plot(edges, [each["peak_rss_mb"] for each in points], label="here, whole process", **here)
-        axes[1].plot(list(PAPER), [each[2] for each in PAPER.values()], label="paper", **paper)
+        axes[1].plot(edges, [each["peak_rss_mb"] for each in points], label="here, whole process on a CPU", **here)
+        axes[1].plot(list(PAPER), [each[2] for each in PAPER.values()], label="paper, GPU", **paper)
         axes[1].set_ylabel("memory, MB")
         for panel in axes:
             panel.set(xscale="log", yscale="log", xlabel="edges in one batch")
@@ -160,7 +179,7 @@ BEYOND = {"nodes": "new nodes, rows and history on disk", "events": "old nodes, 
 
 
 def beyond_memory(records: Records) -> Figure:
-    """Time per event and memory while a stream goes on that is larger than what is kept in memory."""
+    """Time of an event (append and observe) and memory while a stream goes on that does not fit in memory."""
     found = {
         each["stream"]: each["figures"]
         for each in of_kind(records, "benchmark")
@@ -169,17 +188,17 @@ def beyond_memory(records: Records) -> Figure:
     if not found:
         raise DsrdError("no record of streams beyond memory; run benchmarks/beyond_memory.py")
     with style.styled():
-        figure, (time, memory) = style.new_figure(style.PAGE, 2.6, 1, 2)
+        figure, (time, memory) = style.new_figure(style.PAGE, 3.0, 1, 2)
         for number, (stream, label) in enumerate(BEYOND.items()):
             parts = found.get(stream, {}).get("parts", [])
-            events, look = [each["events"] for each in parts], style.look(number)
+            events, look = [each["events"] / 1e6 for each in parts], style.look(number)
             time.plot(events, [each["append_us"] + each["observe_us"] for each in parts], label=label, **look)
             memory.plot(events, [each["rss_mb"] for each in parts], label=label, **look)
             in_memory = [each["rss_mb"] - each["of_files_mb"] for each in parts]
             memory.plot(events, in_memory, label=f"{label}: without mapped files", **style.look(number + 2))
-        time.set_ylabel("µs per event, append and observe")
+        time.set_ylabel("time of an event, µs")
         memory.set_ylabel("resident memory, MB")
         for panel in (time, memory):
-            panel.set(xlabel="events so far", ylim=(0, None))
+            panel.set(xlabel="events so far, millions", ylim=(0, None))
         figure.legend(*memory.get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure

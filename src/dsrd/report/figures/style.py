@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -30,12 +32,12 @@ FONTS = ["DejaVu Sans", "Arial", "Helvetica", "sans-serif"]
 SETTINGS: dict[str, Any] = {
     "font.family": "sans-serif",
     "font.sans-serif": FONTS,
-    "font.size": 7.5,
-    "axes.titlesize": 8,
-    "axes.labelsize": 7.5,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "legend.fontsize": 6.5,
+    "font.size": 8,
+    "axes.titlesize": 8.5,
+    "axes.labelsize": 8,
+    "xtick.labelsize": 7.5,
+    "ytick.labelsize": 7.5,
+    "legend.fontsize": 7.5,
     "legend.frameon": False,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -88,6 +90,13 @@ def new_figure(
     return figure, list(axes.ravel())
 
 
+def legend_below(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) -> None:
+    """A legend under the figure, in as many columns as its longest label leaves room for."""
+    widest = 0.5 + 0.055 * max(map(len, labels), default=0)  # in inches, with its mark
+    columns = int(figure.get_figwidth() / widest)
+    figure.legend(handles, labels, loc="outside lower center", ncols=max(1, min(columns, len(labels), 6)))
+
+
 def look(number: int) -> dict[str, Any]:
     """Colour, marker and dashes of the line with this number; no two of the first 32 are alike."""
     return {
@@ -98,8 +107,8 @@ def look(number: int) -> dict[str, Any]:
 
 
 def line(number: int) -> dict[str, Any]:
-    """The same without a marker, for curves of many points."""
-    return {name: value for name, value in look(number).items() if name != "marker"}
+    """The same without a marker, for curves of many points: dashes tell them apart where colours do not print."""
+    return {"color": COLORS[number % len(COLORS)], "linestyle": DASHES[number % len(DASHES)]}
 
 
 def log_ticks(axes: Axes) -> None:
@@ -113,9 +122,23 @@ def log_ticks(axes: Axes) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
 
 
+def whole_ticks(axes: Axes, most: int = 6) -> None:
+    """Whole numbers on the x axis."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=most, integer=True))
+
+
 def looks(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """A look for every name, in order."""
-    return {name: look(number) for number, name in enumerate(names)}
+    """A look for every name: a model of the published tables has the same one in every figure."""
+    known = ["dsrd", *titles()]
+    taken: dict[str, int] = {}
+    for name in names:
+        place = known.index(name.partition(",")[0]) if name.partition(",")[0] in known else -1
+        if place >= 0 and place not in taken.values():
+            taken[name] = place
+    free = (number for number in itertools.count() if number not in {*taken.values()})
+    return {name: look(taken[name] if name in taken else next(free)) for name in names}
 
 
 def title(dataset: str) -> str:
@@ -139,6 +162,15 @@ def model_title(name: str) -> str:
     stem, dash, preset = base.partition("-")
     written = titles().get(stem, "DSRD" if stem == "dsrd" else stem) + dash + preset
     return f"{written}†" if rest == "published" else written + comma + rest
+
+
+def wrapped_title(name: str, width: int = 16) -> str:
+    """The short one in lines of about this many letters.
+
+    >>> wrapped_title("mine, with dim=32, and layers=2")
+    'mine, with\\ndim=32, and\\nlayers=2'
+    """
+    return "\n".join(textwrap.wrap(short_title(name), width))
 
 
 def short_title(name: str) -> str:

@@ -52,7 +52,10 @@ def _usual(by_label: dict[str, dict[int, Record]]) -> dict[str, dict[int, Record
 
 
 def learning_curves(records: Records, protocol: str = "") -> Figure:
-    """Validation AP after every epoch, mean over seeds, by data set."""
+    """Validation AP after every epoch, by data set: mean over seeds, as far as all of them were trained.
+
+    A mark stands at the end of a line.
+    """
     found = {
         dataset: {
             label: [seed["curve"]["val_ap"] for seed in seeds.values() if seed.get("curve", {}).get("val_ap")]
@@ -77,20 +80,22 @@ def learning_curves(records: Records, protocol: str = "") -> Figure:
                 panel.plot([length], mean[-1:], color=look["color"], marker=looks[label]["marker"], markersize=3)
             panel.set_title(style.title(dataset))
             panel.set_xlabel("epoch")
+            style.whole_ticks(panel)
         for panel in axes[len(found) :]:
             panel.set_axis_off()
         axes[0].set_ylabel("validation AP, %")
         handles = [
             axes[0].plot([], [], label=style.short_title(label), **look)[0] for label, look in looks.items()
         ]
-        figure.legend(handles=handles, loc="outside lower center", ncols=5)
+        style.legend_below(figure, handles, [style.short_title(label) for label in looks])
     return figure
 
 
 def quality_against_time(records: Records, protocol: str = "", metric: str = "ap") -> Figure:
     """Test result against the time of training until the best epoch, by data set; the line joins the best trades.
 
-    Transductive, random negatives. Hollow marks: training was cut by time.
+    Transductive, random negatives, mean over seeds; times are those of the machine of each run. Hollow marks:
+    training was cut by time.
     """
     found = {name: each for name, each in trained_runs(records, protocol).items() if len(each) > 1}
     if not found:
@@ -114,7 +119,7 @@ def quality_against_time(records: Records, protocol: str = "", metric: str = "ap
             panel.margins(0.12)
             style.log_ticks(panel)
             panel.set_title(style.title(dataset))
-            panel.set_xlabel("minutes of training")
+            panel.set_xlabel("minutes to the best epoch")
         for panel in axes[len(found) :]:
             panel.set_axis_off()
         axes[0].set_ylabel(f"test {metric.upper()}, %")
@@ -122,7 +127,7 @@ def quality_against_time(records: Records, protocol: str = "", metric: str = "ap
             axes[0].plot([], [], label=style.short_title(label), **{**look, "linestyle": "none"})[0]
             for label, look in looks.items()
         ]
-        figure.legend(handles=handles, loc="outside lower center", ncols=5)
+        style.legend_below(figure, handles, [style.short_title(label) for label in looks])
     return figure
 
 

@@ -14,6 +14,7 @@ from dsrd.data import column_arrays
 from dsrd.data.dataset import Dataset
 from dsrd.data.parse import Origin
 from dsrd.errors import DsrdError
+from dsrd.events import LATEST
 
 Floats = NDArray[np.float64]
 
@@ -86,9 +87,8 @@ class EventReader:
         for row, value in enumerate(values):
             if not isinstance(value, str):
                 raise _fault(row, f"time is {value!r:.60}; give numbers or dates ({column_arrays.ISO}), not both")
-        origin = Origin("events", lambda row: row + 1)
         time, dates = column_arrays.dated_times(
-            pa.chunked_array([pa.array(values, pa.string())]), "time", origin, self._format
+            pa.chunked_array([pa.array(values, pa.string())]), "time", _Events(), self._format
         )
         if dates and not self._dates:
             raise _fault(0, f"time is the date {values[0]}; the times of this stream are numbers")
@@ -141,6 +141,8 @@ def node_name(value: Any, row: int) -> str:
 def _event_id(value: Any, row: int) -> str | None:
     if value is None or (isinstance(value, str) and 0 < len(value) <= LONGEST_NAME):
         return value
+    if isinstance(value, str):
+        raise _fault(row, f"has an id of {len(value):,} characters; give 1 to {LONGEST_NAME:,}, or leave it out")
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     raise _fault(row, f"id {value!r:.60} is neither text nor a whole number")
@@ -150,12 +152,17 @@ def _checked(values: Sequence[Any]) -> Floats:
     try:
         time = np.array(values, np.float64)
     except OverflowError:
-        raise DsrdError("a time is too large; give finite numbers, 0 or later") from None
-    bad = ~(np.isfinite(time) & (time >= 0))
+        raise DsrdError(f"a time is too large; give numbers from 0 to {LATEST:g}") from None
+    bad = ~times_fit(time)
     if bad.any():
         row = int(bad.argmax())
-        raise _fault(row, f"time is {values[row]}; give a finite number, 0 or later")
+        raise _fault(row, f"time is {values[row]}; give a number from 0 to {LATEST:g}")
     return time
+
+
+def times_fit(time: Floats) -> NDArray[np.bool_]:
+    """Which times a model can take; others must not get into a log, because no start could replay them."""
+    return np.asarray((time >= 0) & (time <= LATEST))  # false for nan
 
 
 class EventError(DsrdError):
@@ -168,3 +175,13 @@ class EventError(DsrdError):
 
 def _fault(row: int, message: str) -> EventError:
     return EventError(row, message)
+
+
+class _Events(Origin):
+    """A list of events as the origin of a column: a fault is one of an event."""
+
+    def __init__(self) -> None:
+        super().__init__("events")
+
+    def error(self, message: str, row: int | None = None) -> DsrdError:
+        return super().error(message) if row is None else _fault(row, message)

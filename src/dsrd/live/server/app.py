@@ -76,7 +76,7 @@ def _add_questions(app: FastAPI, service: Service, limits: Limits) -> None:
         """The likeliest targets of a node, best first."""
         body = await bodies.read_object(request, limits, ("node", "k", "time", "exact"))
         if body.get("node") is None:
-            raise DsrdError("'node' is missing")
+            raise DsrdError("'node' is missing; give the name of a node")
         k = body.get("k", 10)
         if isinstance(k, int) and k > limits.partners:
             raise DsrdError(f"k={k}: ask for at most {limits.partners:,} partners")
@@ -161,10 +161,14 @@ async def _not_ready(_: Request, error: Exception) -> Response:
     return bodies.answer({"error": str(error)}, 503, {"Retry-After": "1"})
 
 
-async def _http_error(_: Request, error: Exception) -> Response:
+async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    headers = None if error.headers is None else dict(error.headers)
-    return bodies.answer({"error": _one_line(str(error.detail))}, error.status_code, headers)
+    headers, text = dict(error.headers or {}), str(error.detail)
+    if text == "Not Found":
+        text = f"there is no {request.url.path[:60]}; /openapi.json lists what there is"
+    elif text == "Method Not Allowed":
+        text = f"{request.method[:20]} is not allowed here; use {headers.get('Allow', 'another method')}"
+    return bodies.answer({"error": _one_line(text)}, error.status_code, headers)
 
 
 async def _invalid(_: Request, error: Exception) -> Response:

@@ -43,12 +43,12 @@ def listed(body: dict[str, Any], field: str, limits: Limits) -> list[dict[str, A
     """A list of objects in a body."""
     rows = body.get(field)
     if not isinstance(rows, list):
-        raise DsrdError(f"'{field}' is missing or no list")
+        raise DsrdError(f"'{field}' is missing or no list; give a list of objects")
     if len(rows) > limits.batch:
         raise DsrdError(f"'{field}' has {len(rows):,} entries; send at most {limits.batch:,} at a time")
     for number, row in enumerate(rows):
         if not isinstance(row, dict):
-            raise DsrdError(f"{field[:-1]} {number + 1}: is no JSON object")
+            raise DsrdError(f"{field[:-1]} {number + 1}: is no JSON object; give one with source and target")
     return rows
 
 

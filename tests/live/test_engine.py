@@ -61,6 +61,8 @@ def test_unknown_names_are_answered_and_marked(run: Path, tmp_path: Path):
         ({"source": 1, "target": 2, "time": -1}, "event 1: time is -1"),
         ({"source": [], "target": 2, "time": 1}, "neither text nor a whole number"),
         ({"source": " ", "target": 2, "time": 1}, "without a name"),
+        ({"source": "\ud800", "target": 2, "time": 1}, r"node '.ud800' is no valid Unicode"),
+        ({"source": 1, "target": 2, "time": START, "id": "\udfff"}, r"id '.udfff' is no valid Unicode"),
         ({"source": "x" * 2000, "target": 2, "time": 1}, "2,000 characters"),
         ({"source": 1, "target": 2, "time": 1, "weight": 3}, "has a field 'weight'"),
         ({"source": 1, "target": 2, "time": START, "features": [1.0]}, "has 1 features; this stream has 0"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import Iterator
@@ -203,6 +204,25 @@ def test_large_bodies_are_refused_also_without_a_length(client: TestClient):
     chunked = client.post("/v1/observe", content=(large[start : start + 100] for start in range(0, 30_000, 100)))
     assert chunked.status_code == 413
     assert "larger than" in chunked.json()["error"]
+
+
+def test_a_body_that_does_not_come_gives_its_place_up(service: Service):
+    """One slow client per place of the queue would keep all others out."""
+    sent: list[Any] = []
+
+    async def ask() -> None:
+        async def receive() -> Any:
+            await asyncio.sleep(60)
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        scope = {"type": "http", "method": "POST", "path": "/v1/observe", "headers": [], "query_string": b""}
+        await create_app(service, Limits(body_seconds=0.05), None)(scope, receive, send)
+
+    asyncio.run(ask())
+    assert sent[0]["status"] == 408
+    assert b"did not come within 0.05 seconds; send the request again" in sent[1]["body"]
 
 
 def test_too_many_requests_are_told_when_to_come_back(client: TestClient, service: Service):

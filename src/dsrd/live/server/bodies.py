@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from typing import Any
 
 import orjson
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -21,14 +23,14 @@ class TooLargeError(DsrdError):
 
 async def read_object(request: Request, limits: Limits, fields: tuple[str, ...]) -> dict[str, Any]:
     """The JSON object of a request, which may have these fields."""
-    pieces, size = [], 0
-    async for piece in request.stream():
-        size += len(piece)
-        if size > limits.body:
-            raise TooLargeError(too_large(limits))
-        pieces.append(piece)
     try:
-        body = orjson.loads(b"".join(pieces))
+        async with asyncio.timeout(limits.body_seconds):
+            content = await _content(request, limits)
+    except TimeoutError:
+        fault = f"the body did not come within {limits.body_seconds:g} seconds; send the request again"
+        raise HTTPException(408, fault, {"Connection": "close"}) from None
+    try:
+        body = orjson.loads(content)
     except orjson.JSONDecodeError as error:
         raise DsrdError(f"the body is not JSON ({str(error).splitlines()[0]})") from None
     if not isinstance(body, dict):
@@ -37,6 +39,16 @@ async def read_object(request: Request, limits: Limits, fields: tuple[str, ...])
     if other is not None:
         raise DsrdError(f"field '{other[:60]}' is unknown; the fields are {', '.join(fields)}")
     return body
+
+
+async def _content(request: Request, limits: Limits) -> bytes:
+    pieces, size = [], 0
+    async for piece in request.stream():
+        size += len(piece)
+        if size > limits.body:
+            raise TooLargeError(too_large(limits))
+        pieces.append(piece)
+    return b"".join(pieces)
 
 
 def listed(body: dict[str, Any], field: str, limits: Limits) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from dsrd.history.pair_table import EMPTY
 from dsrd.live.engine import Engine
 from dsrd.live.settings import LiveSettings
 from support.program import start
@@ -48,9 +49,16 @@ class Twin:
 
 
 def fields_of(engine: Engine) -> dict[str, bytes]:
-    """The model's state; tables of pairs have more or less room, depending on the sizes of batches."""
-    state = engine.live.timeline.present.state()
-    return {name: value.numpy().tobytes() for name, value in state.items() if "pair" not in name}
+    """The model's state. Tables of pairs have more or less room, depending on the sizes of batches: their entries
+    are compared, by ascending key."""
+    state = {name: value.numpy() for name, value in engine.live.timeline.present.state().items()}
+    for table in ("", "follow_"):
+        if f"{table}key" in state:
+            key = state[f"{table}key"]
+            entries = np.argsort(key)[np.count_nonzero(key == EMPTY) :]  # EMPTY is below all keys
+            for name in ("key", "met", "count", "met_last"):
+                state[table + name] = state[table + name][entries]
+    return {name: value.tobytes() for name, value in state.items()}
 
 
 def twin_of(run: Path, folder: Path, records: Sequence[dict[str, Any]]) -> Twin:

@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import dsrd
@@ -55,16 +56,22 @@ def test_unknown_names_are_answered_and_marked(run: Path, tmp_path: Path):
         ({"source": 1, "target": 2, "time": "2024-01-01"}, "the times of this stream are numbers"),
         ({"source": 1, "target": 2, "time": float("nan")}, "event 1: time is nan"),
         ({"source": 1, "target": 2, "time": 10**400}, "too large"),
+        ({"source": 1, "target": 2, "time": 1.01e19}, "give a number from 0 to 1e.19"),
+        ({"source": 1, "target": 2, "time": "1e20"}, "event 1: time .1e.20. is too large"),
         ({"source": 1, "target": 2, "time": -1}, "event 1: time is -1"),
         ({"source": [], "target": 2, "time": 1}, "neither text nor a whole number"),
         ({"source": " ", "target": 2, "time": 1}, "without a name"),
+        ({"source": "\ud800", "target": 2, "time": 1}, r"node '.ud800' is no valid Unicode"),
+        ({"source": 1, "target": 2, "time": START, "id": "\udfff"}, r"id '.udfff' is no valid Unicode"),
         ({"source": "x" * 2000, "target": 2, "time": 1}, "2,000 characters"),
         ({"source": 1, "target": 2, "time": 1, "weight": 3}, "has a field 'weight'"),
         ({"source": 1, "target": 2, "time": START, "features": [1.0]}, "has 1 features; this stream has 0"),
         ({"source": 1, "target": 2, "time": 5}, "is older than the newest event"),
         ({"source": 1, "target": 2, "time": START, "id": 3.5}, "id 3.5 is neither"),
+        ({"source": 1, "target": 2, "time": START, "id": ""}, "an id of 0 characters"),
         ({"source": "ann", "target": 2, "time": START}, "node 'ann' is no number"),
         ({"source": 10**12, "target": 2, "time": START}, "far above the 40 nodes"),
+        ({"source": 1, "target": 10_050, "time": START}, "far above the 40 nodes"),
     ],
 )
 def test_bad_events_are_refused_in_one_line(shared: Engine, event: dict[str, Any], fault: str):
@@ -73,6 +80,17 @@ def test_bad_events_are_refused_in_one_line(shared: Engine, event: dict[str, Any
         shared.observe([event])
     assert "\n" not in str(error.value)
     assert shared.state() == before
+
+
+def test_the_latest_time_that_is_taken_can_be_observed_and_replayed(run: Path, tmp_path: Path):
+    with Engine(tmp_path, run, QUIET) as engine:
+        engine.observe([{"source": 1, "target": 2, "time": 1e19}])
+        surprise = engine.score([(3, 7)]).answer.surprise
+        abandon(engine)
+    with Engine(tmp_path, settings=QUIET) as engine:
+        assert (engine.failure, engine.state().seq) == (None, 1)
+        assert engine.score([(3, 7)]).answer.surprise.tolist() == surprise.tolist()
+    assert np.isfinite(surprise).all()
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +106,8 @@ def test_bad_questions_are_refused(shared: Engine):
         (lambda: shared.score([(3, None)]), "pair 1: node None"),
         (lambda: shared.score([(3, 7)], time=1.0), "is before the newest event"),
         (lambda: shared.score([(3, 7)], time=[1]), r"question: time is \[1\]"),
+        (lambda: shared.score([(3, 7)], time=1e300), "question: time is 1e.300; give a number from 0 to 1e.19"),
+        (lambda: shared.score([(3, 7)], time="soon"), "question: time is 'soon'"),
         (lambda: shared.partners(3, k=0), "k=0"),
         (lambda: shared.partners(3.5), "partners: node 3.5"),
         (lambda: shared.surprise([]), "no events"),

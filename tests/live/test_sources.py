@@ -113,6 +113,7 @@ def test_features_in_a_list_are_read():
 
 
 BAD = {
+    '{"source": "a", "target": "b", "time": 2e19}': "time is 2e+19; give a number from 0 to 1e+19",
     '{"source": "a", "target": "b"}': "has no time; give source, target and time",
     "nonsense": "is not JSON",
     "[1, 2]": "is JSON, but no object",

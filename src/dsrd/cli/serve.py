@@ -46,6 +46,10 @@ Window = Annotated[
     float,
     typer.Option("--window", metavar="TIME", help="With reorder: how long an event waits for older ones."),
 ]
+Ahead = Annotated[
+    float,
+    typer.Option("--ahead", metavar="SECONDS", help="Dates further ahead of this machine's clock are refused."),
+]
 SnapshotEvents = Annotated[
     int, typer.Option("--snapshot-events", metavar="N", help="A snapshot after N events at the latest; 0: never.")
 ]
@@ -75,6 +79,7 @@ def serve(
     read_only: ReadOnly = False,
     late: Late = "refuse",
     window: Window = 0.0,
+    ahead: Ahead = 86_400.0,
     snapshot_events: SnapshotEvents = 100_000,
     snapshot_minutes: SnapshotMinutes = 10.0,
     keep_snapshots: KeepSnapshots = 3,
@@ -102,6 +107,7 @@ def serve(
     settings = LiveSettings(
         late=late,  # type: ignore[arg-type]  # checked there
         window=window,
+        ahead=ahead,
         snapshot_events=snapshot_events,
         snapshot_minutes=snapshot_minutes,
         keep_snapshots=keep_snapshots,

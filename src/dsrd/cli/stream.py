@@ -74,6 +74,10 @@ Window = Annotated[
         "--window", metavar="TIME", help="With reorder: how long an event waits for older ones, in units of time."
     ),
 ]
+Ahead = Annotated[
+    float,
+    typer.Option("--ahead", metavar="SECONDS", help="Dates further ahead of this machine's clock are refused."),
+]
 IdField = Annotated[
     str | None,
     typer.Option(
@@ -105,6 +109,7 @@ def stream(
     skip_bad: SkipBad = False,
     late: Late = "refuse",
     window: Window = 0.0,
+    ahead: Ahead = 86_400.0,
     id_field: IdField = None,
     batch: Batch = 10_000,
     kafka: Kafka = None,
@@ -136,7 +141,7 @@ def stream(
     from dsrd.live.streams.stream import Stream
 
     origin, goal = Address.of(source), Address.of(sink)
-    settings = LiveSettings(late=late, window=window)  # type: ignore[arg-type]
+    settings = LiveSettings(late=late, window=window, ahead=ahead)  # type: ignore[arg-type]
     bookmarks, kafka_settings = Bookmarks(data / "streams"), options.key_values(kafka)
     with ExitStack() as closing:
         opened = open_source(origin, bookmarks, follow=follow, batch=batch, kafka=kafka_settings)

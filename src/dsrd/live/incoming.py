@@ -14,10 +14,12 @@ from dsrd.data import column_arrays
 from dsrd.data.dataset import Dataset
 from dsrd.data.parse import Origin
 from dsrd.errors import DsrdError
+from dsrd.events import LATEST
 
 Floats = NDArray[np.float64]
 
 FIELDS = ("source", "target", "time", "id", "features")
+FIELDS_SET = frozenset(FIELDS)
 LONGEST_NAME = 1_000  # characters
 
 
@@ -63,19 +65,16 @@ class EventReader:
 
     def records(self, records: Sequence[Mapping[str, Any]], position: Position | None = None) -> Incoming:
         """Events given as mappings with `source`, `target`, `time` and perhaps `id` and `features`."""
-        for row, record in enumerate(records):
-            for field in FIELDS[:3]:
-                if record.get(field) is None:
-                    raise _fault(row, f"has no {field}; give source, target and time")
-            other = next((field for field in record if field not in FIELDS), None)
-            if other is not None:
-                raise _fault(row, f"has a field '{other}'; the fields are {', '.join(FIELDS)}")
+        source, target, time, event_id, features = ([record.get(field) for record in records] for field in FIELDS)
+        known = FIELDS_SET.issuperset
+        if None in source or None in target or None in time or not all(map(known, records)):
+            raise _field_fault(records)
         return Incoming(
-            source=[node_name(record["source"], row) for row, record in enumerate(records)],
-            target=[node_name(record["target"], row) for row, record in enumerate(records)],
-            time=self.times([record["time"] for record in records]),
-            id=[_event_id(record.get("id"), row) for row, record in enumerate(records)],
-            x=self._matrix([record.get("features") for record in records]),
+            source=_node_names(source),
+            target=_node_names(target),
+            time=self.times(time),
+            id=[None if each is None else _event_id(each, row) for row, each in enumerate(event_id)],
+            x=self._matrix(features),
             position=position,
         )
 
@@ -86,9 +85,8 @@ class EventReader:
         for row, value in enumerate(values):
             if not isinstance(value, str):
                 raise _fault(row, f"time is {value!r:.60}; give numbers or dates ({column_arrays.ISO}), not both")
-        origin = Origin("events", lambda row: row + 1)
         time, dates = column_arrays.dated_times(
-            pa.chunked_array([pa.array(values, pa.string())]), "time", origin, self._format
+            pa.chunked_array([pa.array(values, pa.string())]), "time", _Events(), self._format
         )
         if dates and not self._dates:
             raise _fault(0, f"time is the date {values[0]}; the times of this stream are numbers")
@@ -97,6 +95,8 @@ class EventReader:
     def _matrix(self, given: Sequence[Any]) -> NDArray[np.float32]:
         """Features by name or in the order of the stream; zeros for events that come without."""
         matrix = np.zeros((len(given), len(self._features)), np.float32)
+        if given.count(None) == len(given):
+            return matrix
         for row, features in enumerate(given):
             if features is None:
                 continue
@@ -123,6 +123,22 @@ class EventReader:
         return [features[name] for name in self._features]
 
 
+def _field_fault(records: Sequence[Mapping[str, Any]]) -> EventError:
+    """Which event lacks a field, or has one too many."""
+    for row, record in enumerate(records):
+        for field in FIELDS[:3]:
+            if record.get(field) is None:
+                return _fault(row, f"has no {field}; give source, target and time")
+        other = next((field for field in record if field not in FIELDS), None)
+        if other is not None:
+            return _fault(row, f"has a field '{other}'; the fields are {', '.join(FIELDS)}")
+    raise AssertionError("all fields are there")
+
+
+def _node_names(values: Sequence[Any]) -> list[str]:
+    return [str(value) if type(value) is int else node_name(value, row) for row, value in enumerate(values)]
+
+
 def node_name(value: Any, row: int) -> str:
     """A name as text, without spaces around it; whole numbers are names too."""
     if isinstance(value, str):
@@ -135,11 +151,28 @@ def node_name(value: Any, row: int) -> str:
         raise _fault(row, "has a node without a name; name both ends")
     if len(name) > LONGEST_NAME:
         raise _fault(row, f"has a name of {len(name):,} characters; {LONGEST_NAME:,} are allowed")
+    if not _is_unicode(name):
+        raise _fault(row, f"node {name!a:.60} is no valid Unicode; repair it")
     return name
 
 
+def _is_unicode(text: str) -> bool:
+    """False with half of a surrogate pair, which JSON can hold and no file and no answer can."""
+    try:
+        text.isascii() or text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _event_id(value: Any, row: int) -> str | None:
-    if value is None or (isinstance(value, str) and 0 < len(value) <= LONGEST_NAME):
+    if value is None:
+        return None
+    if isinstance(value, str):
+        if not 0 < len(value) <= LONGEST_NAME:
+            raise _fault(row, f"has an id of {len(value):,} characters; give 1 to {LONGEST_NAME:,}, or none")
+        if not _is_unicode(value):
+            raise _fault(row, f"id {value!a:.60} is no valid Unicode; repair it")
         return value
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
@@ -150,12 +183,17 @@ def _checked(values: Sequence[Any]) -> Floats:
     try:
         time = np.array(values, np.float64)
     except OverflowError:
-        raise DsrdError("a time is too large; give finite numbers, 0 or later") from None
-    bad = ~(np.isfinite(time) & (time >= 0))
+        raise DsrdError(f"a time is too large; give numbers from 0 to {LATEST:g}") from None
+    bad = ~times_fit(time)
     if bad.any():
         row = int(bad.argmax())
-        raise _fault(row, f"time is {values[row]}; give a finite number, 0 or later")
+        raise _fault(row, f"time is {values[row]}; give a number from 0 to {LATEST:g}")
     return time
+
+
+def times_fit(time: Floats) -> NDArray[np.bool_]:
+    """Which times a model can take; others must not get into a log, because no start could replay them."""
+    return np.asarray((time >= 0) & (time <= LATEST))  # false for nan
 
 
 class EventError(DsrdError):
@@ -168,3 +206,13 @@ class EventError(DsrdError):
 
 def _fault(row: int, message: str) -> EventError:
     return EventError(row, message)
+
+
+class _Events(Origin):
+    """A list of events as the origin of a column: a fault is one of an event."""
+
+    def __init__(self) -> None:
+        super().__init__("events")
+
+    def error(self, message: str, row: int | None = None) -> DsrdError:
+        return super().error(message) if row is None else _fault(row, message)

@@ -19,7 +19,7 @@ from dsrd.live.settings import LiveSettings
 LATE, DUPLICATE, REFUSED = "late", "duplicates", "refused"
 """What is counted besides accepted events: dropped because late, seen before, in a refused request."""
 
-YEAR_10000 = 253_402_300_800.0  # seconds since 1970; later times are no dates
+LAST_DATE = 253_402_300_799.0  # seconds since 1970; in the year 10000 a time is no date any more
 
 
 @dataclass(frozen=True)
@@ -162,9 +162,9 @@ class Intake:
 
     def _check_ahead(self, request: Incoming, rows: NDArray[np.int64]) -> None:
         latest = float(request.time[rows[-1]]) if len(rows) else 0.0
-        if self._dates and latest > time.time() + self._settings.ahead:
+        if self._dates and latest > min(time.time() + self._settings.ahead, LAST_DATE):
             self._refuse(len(request))
-            written = self._written(latest) if latest < YEAR_10000 else latest
+            written = self._written(latest) if latest <= LAST_DATE else latest
             raise EventError(
                 int(rows[-1]),
                 f"time {written} is more than {self._settings.ahead:g} seconds ahead of this machine's clock; "

@@ -10,7 +10,7 @@ from dsrd.errors import DsrdError
 Name = tuple[str, bool]
 """A node by name, and whether it is a target of a stream whose sources and targets are different nodes."""
 
-MOST_SKIPPED = 1_000_000  # numbers a new node may be ahead of the largest known one
+MOST_SKIPPED = 10_000  # numbers a new node may be ahead of the largest known one: each takes memory
 
 
 class Nodes:

@@ -76,16 +76,20 @@ class Watch:
         self._then, self._new = trained_bits, 0
         self._bits = deque(trained_bits.tolist(), maxlen=COMPARED)
 
+    def _latest_bits(self) -> Floats:
+        bits = self._bits  # another thread may put a new deque there
+        return np.fromiter(bits, np.float64, len(bits))
+
     def percentile(self, bits: float) -> float:
         """The share of the latest events that were less surprising, in percent; ties count half."""
-        if not self._bits:
+        known = self._latest_bits()
+        if not len(known):
             return 50.0
-        known = np.fromiter(self._bits, np.float64, len(self._bits))
         return float(50 * ((known < bits).mean() + (known <= bits).mean()))
 
     def percentiles(self, bits: Floats) -> Floats:
         """`percentile` of several events that come together."""
-        known = np.sort(np.fromiter(self._bits, np.float64, len(self._bits)))
+        known = np.sort(self._latest_bits())
         if not len(known):
             return np.full(len(bits), 50.0)
         below, upto = (np.searchsorted(known, bits, side=side) for side in ("left", "right"))
@@ -113,11 +117,12 @@ class Watch:
 
     def quantiles(self, shares: Iterable[float]) -> dict[float, float]:
         """Quantiles of the surprise of the latest events, in bits."""
-        bits = np.fromiter(self._bits, np.float64, len(self._bits))
+        bits = self._latest_bits()
         return {share: float(np.quantile(bits, share)) if len(bits) else math.nan for share in shares}
 
     def drift(self) -> Drift:
-        now = np.fromiter(self._bits, np.float64, len(self._bits))[len(self._bits) - self._new :]
+        bits = self._latest_bits()
+        now = bits[max(len(bits) - self._new, 0) :]
         error = math.sqrt(sum(float(bits.var(ddof=1)) / len(bits) for bits in (self._then, now) if len(bits) > 1))
         then, lately = (float(bits.mean()) if len(bits) else math.nan for bits in (self._then, now))
         return Drift(then, lately, error, len(now))

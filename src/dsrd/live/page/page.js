@@ -217,6 +217,7 @@ function look(name) {
 
 async function node(name, moving) {
   const found = part("found");
+  if (!page.node || page.node.name !== name) found.textContent = `asking about ${name} …`;
   try {
     page.node = await ask(`v1/node/${name.split("/").map(encodeURIComponent).join("/")}`);
   } catch (error) {

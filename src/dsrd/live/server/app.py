@@ -3,9 +3,7 @@ made after."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from fastapi import FastAPI
@@ -20,6 +18,7 @@ from dsrd import __version__
 from dsrd.errors import DsrdError
 from dsrd.live.feed import feed_router, page_router
 from dsrd.live.server import bodies, document
+from dsrd.live.server.finished import Finished
 from dsrd.live.server.guard import Guard, Limits
 from dsrd.live.server.metrics import CONTENT_TYPE, Requests
 from dsrd.live.server.service import NotReadyError, Service, status_of
@@ -48,6 +47,8 @@ def create_app(service: Service, limits: Limits, token: str | None) -> ASGIApp:
 
 
 def _add_questions(app: FastAPI, service: Service, limits: Limits) -> None:
+    finished = Finished()
+
     def post(path: str, asked: Any, answered: Any) -> Callable[[Handler], Handler]:
         extra = document.request_body(*asked)
         return app.post(path, openapi_extra=extra, responses=document.responses(answered), response_model=None)
@@ -59,14 +60,14 @@ def _add_questions(app: FastAPI, service: Service, limits: Limits) -> None:
         body = await bodies.read_object(request, limits, ("events",))
         events, engine = bodies.listed(body, "events", limits), service.writer
         read = await _aside(len(events), lambda: engine.reader.records(events))
-        return bodies.answer(bodies.observed(await _done(engine.observe_soon(read))))
+        return bodies.answer(bodies.observed(await finished.wait_for(engine.observe_soon(read))))
 
     @post("/v1/score", document.ASK_SCORE, document.SCORED)
     async def score(request: Request) -> Response:
         """What the model says about pairs, now or at a later time."""
         body = await bodies.read_object(request, limits, ("pairs", "time"))
         pairs, engine = bodies.pairs_of(body, limits), service.engine
-        scored = await _done(engine.score_soon(pairs, body.get("time")))
+        scored = await finished.wait_for(engine.score_soon(pairs, body.get("time")))
         return await _aside(
             len(pairs), lambda: bodies.answer({"seq": scored.seq, "scores": bodies.scores(scored)})
         )
@@ -76,7 +77,7 @@ def _add_questions(app: FastAPI, service: Service, limits: Limits) -> None:
         """The likeliest targets of a node, best first."""
         body = await bodies.read_object(request, limits, ("node", "k", "time", "exact"))
         if body.get("node") is None:
-            raise DsrdError("'node' is missing")
+            raise DsrdError("'node' is missing; give the name of a node")
         k = body.get("k", 10)
         if isinstance(k, int) and k > limits.partners:
             raise DsrdError(f"k={k}: ask for at most {limits.partners:,} partners")
@@ -89,7 +90,7 @@ def _add_questions(app: FastAPI, service: Service, limits: Limits) -> None:
         """How surprising each of these events would be if it came next; nothing is observed."""
         body = await bodies.read_object(request, limits, ("events",))
         events, engine = bodies.listed(body, "events", limits), service.engine
-        scored = await _done(await _aside(len(events), lambda: engine.surprise_soon(events)))
+        scored = await finished.wait_for(await _aside(len(events), lambda: engine.surprise_soon(events)))
         percentile = engine.watch.percentiles(scored.answer.surprise).tolist()
         return bodies.answer({"seq": scored.seq, "surprises": bodies.surprises(scored, percentile)})
 
@@ -140,11 +141,6 @@ def _add_health(app: FastAPI, service: Service, requests: Requests) -> None:
         return Response(await run_in_threadpool(requests.text), media_type=CONTENT_TYPE)
 
 
-async def _done(future: Future[T]) -> T:
-    """The result of work in another thread. A client that goes away leaves the queue."""
-    return await asyncio.wrap_future(future)
-
-
 async def _aside(count: int, work: Callable[[], T]) -> T:
     """Small work here, large work in a thread."""
     return work() if count <= MANY else await run_in_threadpool(work)
@@ -161,10 +157,14 @@ async def _not_ready(_: Request, error: Exception) -> Response:
     return bodies.answer({"error": str(error)}, 503, {"Retry-After": "1"})
 
 
-async def _http_error(_: Request, error: Exception) -> Response:
+async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    headers = None if error.headers is None else dict(error.headers)
-    return bodies.answer({"error": _one_line(str(error.detail))}, error.status_code, headers)
+    headers, text = dict(error.headers or {}), str(error.detail)
+    if text == "Not Found":
+        text = f"there is no {request.url.path[:60]}; /openapi.json lists what there is"
+    elif text == "Method Not Allowed":
+        text = f"{request.method[:20]} is not allowed here; use {headers.get('Allow', 'another method')}"
+    return bodies.answer({"error": _one_line(text)}, error.status_code, headers)
 
 
 async def _invalid(_: Request, error: Exception) -> Response:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from typing import Any
 
 import orjson
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -21,14 +23,14 @@ class TooLargeError(DsrdError):
 
 async def read_object(request: Request, limits: Limits, fields: tuple[str, ...]) -> dict[str, Any]:
     """The JSON object of a request, which may have these fields."""
-    pieces, size = [], 0
-    async for piece in request.stream():
-        size += len(piece)
-        if size > limits.body:
-            raise TooLargeError(too_large(limits))
-        pieces.append(piece)
     try:
-        body = orjson.loads(b"".join(pieces))
+        async with asyncio.timeout(limits.body_seconds):
+            content = await _content(request, limits)
+    except TimeoutError:
+        fault = f"the body did not come within {limits.body_seconds:g} seconds; send the request again"
+        raise HTTPException(408, fault, {"Connection": "close"}) from None
+    try:
+        body = orjson.loads(content)
     except orjson.JSONDecodeError as error:
         raise DsrdError(f"the body is not JSON ({str(error).splitlines()[0]})") from None
     if not isinstance(body, dict):
@@ -39,16 +41,26 @@ async def read_object(request: Request, limits: Limits, fields: tuple[str, ...])
     return body
 
 
+async def _content(request: Request, limits: Limits) -> bytes:
+    pieces, size = [], 0
+    async for piece in request.stream():
+        size += len(piece)
+        if size > limits.body:
+            raise TooLargeError(too_large(limits))
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
 def listed(body: dict[str, Any], field: str, limits: Limits) -> list[dict[str, Any]]:
     """A list of objects in a body."""
     rows = body.get(field)
     if not isinstance(rows, list):
-        raise DsrdError(f"'{field}' is missing or no list")
+        raise DsrdError(f"'{field}' is missing or no list; give a list of objects")
     if len(rows) > limits.batch:
         raise DsrdError(f"'{field}' has {len(rows):,} entries; send at most {limits.batch:,} at a time")
     for number, row in enumerate(rows):
         if not isinstance(row, dict):
-            raise DsrdError(f"{field[:-1]} {number + 1}: is no JSON object")
+            raise DsrdError(f"{field[:-1]} {number + 1}: is no JSON object; give one with source and target")
     return rows
 
 

@@ -8,7 +8,7 @@ Schema = dict[str, Any]
 
 NAME: Schema = {"anyOf": [{"type": "string", "minLength": 1, "maxLength": 1000}, {"type": "integer"}]}
 TIME: Schema = {
-    "anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}],
+    "anyOf": [{"type": "number", "minimum": 0, "maximum": 1e19}, {"type": "string"}],
     "description": "A number, or a date in ISO 8601 where the stream has dates. Dates without a zone are UTC.",
 }
 FEATURES: Schema = {
@@ -144,6 +144,7 @@ HEALTH = (_object({"status": TEXT}), {"status": "ok"})
 FAULTS = {
     401: "No token, or a wrong one.",
     403: "Not from this machine, or events sent to a replica.",
+    408: "The body did not come in time.",
     413: "The body is too large.",
     422: "The request is wrong; nothing of it was taken.",
     429: "Too many requests at a time; see the header Retry-After.",

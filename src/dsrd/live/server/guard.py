@@ -27,6 +27,7 @@ class Limits:
     body: int = 16 << 20  # bytes of a request
     batch: int = 10_000  # events or pairs of a request
     partners: int = 1_000  # k
+    body_seconds: float = 30.0  # for a body to come: a client that stalls must not keep its place
     queue: int = 512  # requests at a time
     retry_after: int = 1  # seconds
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from dsrd.data.dataset import Dataset
 from dsrd.errors import DsrdError
-from dsrd.live.incoming import LONGEST_NAME, EventError, EventReader, Floats, Incoming
+from dsrd.live.incoming import LONGEST_NAME, EventError, EventReader, Floats, Incoming, times_fit
 from dsrd.live.streams.raw import Raw
 
 ROLES = ("source", "target", "time")
@@ -186,7 +186,7 @@ class Decoder:
             except pa.ArrowInvalid:
                 return self._reader.times(texts.to_pylist())
         time = np.asarray(column)
-        if not (np.isfinite(time) & (time >= 0)).all():
+        if not times_fit(time).all():
             raise Unexpected
         return time
 
@@ -321,4 +321,4 @@ def _value(text: Any) -> Any:
 
 
 def _reason(error: DsrdError) -> str:
-    return error.fault if isinstance(error, EventError) else str(error).removeprefix("events: row 1: ")
+    return error.fault if isinstance(error, EventError) else str(error).removeprefix("events: ")

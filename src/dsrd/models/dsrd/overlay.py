@@ -7,6 +7,7 @@ events are copied, the events are added to the copies, and a query looks for a n
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -73,7 +74,7 @@ def queries_of(query: Query) -> Queries:
 def unobserved(events: Events | None, time: Floats) -> Unobserved:
     """The unobserved events strictly before the latest of the queries' times: later ones change no answer."""
     if events is None or not len(time):
-        events = Events.from_numpy([], [], [])
+        return no_events()
     src, dst, event_time, _ = events.to("cpu").numpy()
     count = int(np.searchsorted(event_time, time.max())) if len(event_time) else 0
     src, dst, event_time = src[:count], dst[:count], event_time[:count]
@@ -82,6 +83,12 @@ def unobserved(events: Events | None, time: Floats) -> Unobserved:
     copied = CopiedNodes(np.full(slots, EMPTY), np.zeros(slots, np.int64))
     enter_nodes(copied, node)
     return Unobserved(Arrivals(src, dst, event_time, row[:count], row[count:]), node, copied)
+
+
+@cache
+def no_events() -> Unobserved:
+    """What queries see of unobserved events where there are none."""
+    return unobserved(Events.from_numpy([], [], []), np.zeros(1))
 
 
 def copied_rows(array: NDArray[Any], node: Ints) -> NDArray[Any]:

@@ -17,7 +17,7 @@ from dsrd.report.build import links_csv, links_latex
 from dsrd.report.figures.ranks import rankings
 from dsrd.report.gaps import gaps
 from dsrd.report.latex import booktabs, tikz
-from dsrd.report.measured import KINDS, Number, numbers
+from dsrd.report.measured import KINDS, Number, numbers, preferred
 from dsrd.report.side_tables import side_tables
 from dsrd.report.tables import LinkTable, View, link_table, shading, views
 
@@ -84,6 +84,20 @@ def test_seeds_are_averaged_and_repeats_of_a_seed_are_not(own_record: dict[str, 
     assert "one seed" in alone.notes
     records[0]["config"]["train"]["epochs"] = 50  # the longer run counts, though it finished before
     assert link_table(numbers(records), view).rows[0].cells[own_record["dataset"]].mean == 50.0
+
+
+def test_a_run_that_was_cut_by_time_does_not_replace_one_that_was_not(own_record: dict[str, Any]):
+    def run(minutes: float, epochs: int, finished: str) -> dict[str, Any]:
+        made = copy.deepcopy(own_record) | {"finished": finished}
+        made["config"]["train"] |= {"epochs": 100, "patience": 20, "minutes": minutes}
+        made["timing"] |= {"epochs": epochs, "best_epoch": epochs - 1 if epochs < 100 else 70}
+        return made
+
+    whole, short, shorter = run(0, 100, "2026-01-01"), run(5, 4, "2026-01-02"), run(1, 2, "2026-01-03")
+    assert preferred(short, whole) is preferred(whole, short) is whole
+    assert preferred(shorter, short) is preferred(short, shorter) is short
+    later = run(5, 4, "2026-01-04")
+    assert preferred(later, short) is preferred(short, later) is later
 
 
 def test_earlier_versions_other_heads_and_ablations_do_not_stand_for_a_model(own_record: dict[str, Any]):

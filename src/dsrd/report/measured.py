@@ -57,10 +57,15 @@ def numbers(records: Records) -> list[Number]:
 
 
 def preferred(record: Record, other: Record | None) -> Record:
-    """Of two runs with the same model settings and seed: the one allowed more epochs, or else finished later."""
+    """Of two runs with the same model settings and seed the one that was allowed to train for longer.
 
-    def order(each: Record) -> tuple[int, str]:
-        return each["config"]["train"].get("epochs", 0), str(each.get("finished", ""))
+    That is with more epochs, or not cut by time, or with more minutes; of equals the one that finished later.
+    """
+
+    def order(each: Record) -> tuple[int, bool, float, str]:
+        train = each["config"]["train"]
+        minutes = train.get("minutes") or math.inf  # 0: no limit
+        return train.get("epochs", 0), not cut_by_time(each), minutes, str(each.get("finished", ""))
 
     return record if other is None or order(record) >= order(other) else other
 

@@ -8,7 +8,7 @@ CODE   := src tests benchmarks docs
 # One thread a process: two test processes with two threads each wait for each other on two cores.
 TESTS  := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
 
-.PHONY: demo test test-slow check coverage fuzz soak sbom release bench docs report setup clean
+.PHONY: demo test test-slow check coverage fuzz kills soak sbom release bench docs report setup clean
 
 setup: $(READY)
 
@@ -40,6 +40,10 @@ coverage: setup
 MINUTES ?= 2
 fuzz: setup
 	PYTHONPATH=tests $(BIN)/python -m fuzz --minutes $(MINUTES) --keep --out results/fuzz.jsonl
+
+# Kills training and updates at fifty moments; see docs/explanation/damage.md.
+kills: setup
+	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m hardening --out results/kills.jsonl
 
 # The program goes into an environment of its own: it is no part of what it lists.
 sbom: setup

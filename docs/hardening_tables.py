@@ -1,4 +1,4 @@
-"""Tables made from `results/fuzz.jsonl` and `results/checksums.jsonl`: how attacks end, what checksums cost."""
+"""Tables made from `results/{fuzz,checksums,kills}.jsonl`: attacks, the cost of checksums, kills."""
 
 from __future__ import annotations
 
@@ -61,7 +61,18 @@ def attacks(record: dict[str, Any]) -> str:
 
 def damage_page() -> str:
     text = (HERE / "explanation" / "damage.md").read_text(encoding="utf-8")
-    return filled(text, "cost", cost(last("checksums")))
+    return filled(filled(text, "cost", cost(last("checksums"))), "kills", kills(last("kills")))
+
+
+def kills(record: dict[str, Any]) -> str:
+    """At how many moments training and updates were killed, of how many kinds."""
+    works = ", ".join(
+        f"{sum(record[work].values())} of {what} ({len(record[work])} kinds)"
+        for work, what in (("training", "training"), ("update", "an update"))
+    )
+    return (
+        f"{record['moments']} moments: {works}. Tensors that differ afterwards: {record['tensors_that_differ']}.\n"
+    )
 
 
 def cost(record: dict[str, Any]) -> str:

@@ -154,12 +154,11 @@ def stream(
         decoder = Decoder(engine.reader, fitted.online.stream.dataset(), id_field=id_field, skip_bad=skip_bad)
         lines = LineWriter(decoder, alert, Recent(fitted.recent_surprises("").tolist()))
         passing = Stream(engine, opened, written, decoder, lines, bookmarks)
+        aside = sys.stderr if goal.kind == "standard" else sys.stdout
         try:
             passing.run(stop, name_of(goal))
         finally:
-            _report(
-                passing.totals, engine.state().seq, json, sys.stderr if goal.kind == "standard" else sys.stdout
-            )
+            _report(passing.totals, engine.state().seq, json, aside)
 
 
 @contextmanager

@@ -23,12 +23,12 @@ MODEL_NAMES = {*names()}
 every_file = pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 
 LAYERS = (
-    ("faults",),
     ("errors",),
+    ("faults",),
     ("compiled", "compiled_cache"),
     ("hashing",),
-    ("files",),
     ("decoding",),
+    ("files",),
     ("checksums",),
     ("machine",),
     ("processes",),

@@ -157,9 +157,8 @@ def stream(
         try:
             passing.run(stop, name_of(goal))
         finally:
-            _report(
-                passing.totals, engine.state().seq, json, sys.stderr if goal.kind == "standard" else sys.stdout
-            )
+            shown = sys.stderr if goal.kind == "standard" else sys.stdout
+            _report(passing.totals, engine.state().seq, json, shown)
 
 
 @contextmanager

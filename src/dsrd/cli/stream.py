@@ -125,10 +125,7 @@ def stream(
     and a Redis stream get each line once; elsewhere a kill may repeat the last lines, with the same `seq`. Ctrl-C
     and SIGTERM finish the batch, take a snapshot and stop.
     """
-    if alert is not None and not 0 <= alert < 100:
-        raise DsrdError(f"--alert {alert}: give a percentile, 0 or more and below 100, such as 99.9")
-    if batch < 1:
-        raise DsrdError(f"--batch {batch}: give 1 or more")
+    _check(alert, batch)
     options.use_threads(threads)
     from dsrd.live.engine import Engine
     from dsrd.live.settings import LiveSettings
@@ -159,6 +156,13 @@ def stream(
             passing.run(stop, name_of(goal))
         finally:
             _report(passing.totals, engine.state().seq, json, aside)
+
+
+def _check(alert: float | None, batch: int) -> None:
+    if alert is not None and not 0 <= alert < 100:
+        raise DsrdError(f"--alert {alert}: give a percentile, 0 or more and below 100, such as 99.9")
+    if batch < 1:
+        raise DsrdError(f"--batch {batch}: give 1 or more")
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from dsrd.history.pair_table import EMPTY, slot_of
 from dsrd.models.dsrd.clock import advance_clock, read_clock
 from dsrd.models.dsrd.overlay import CopiedNodes, Queries, Unobserved, copied_row, copied_rows, read_only
 from dsrd.models.dsrd.walk_products import PRODUCTS, Endpoint, left, length, read_walks
-from dsrd.models.dsrd.walk_rows import ROOM, faded, stored_row
+from dsrd.models.dsrd.walk_rows import ROOM, stored_row
 from dsrd.models.dsrd.walk_state import (
     ACT_KINDS,
     RECEIVED,
@@ -166,7 +166,7 @@ def copy_values(values: Singles, out: Singles) -> None:
 def write_counts(pairs: PairRows, slot: int, now: float, fine: Floats, out: Singles) -> np.float32:
     """Decayed counts of the pair in this slot, to every `COUNTS`-th entry; returns the count without decay."""
     for r in range(len(fine)):
-        out[COUNTS * r] = pairs.met[slot, r] * faded(fine[r], now - pairs.met_last[slot])
+        out[COUNTS * r] = pairs.met[slot, r] * left(fine[r], now - pairs.met_last[slot])
     return np.float32(pairs.meetings[slot])
 
 
@@ -196,7 +196,7 @@ def read_events(nodes: NodeRows, row: int, now: float, decay: Decay, walks_kept:
         if r < len(decay.rate) and decay.rate[r] == decay.fine[r]:
             kept = walks_kept[r]
         else:
-            kept = faded(decay.fine[r], now - nodes.last[row])
+            kept = left(decay.fine[r], now - nodes.last[row])
         out[COUNTS * r] = (nodes.acts[row, SENT, r] + nodes.acts[row, RECEIVED, r]) * kept
 
 
@@ -255,7 +255,7 @@ def load_rows(nodes: NodeRows, row: int, decay: Decay, now: float, endpoint: End
         out[2 * r] = length(endpoint.one[r]) * kept
         out[2 * r + 1] = length(endpoint.two[r]) * kept * kept
     for r in range(len(decay.fine)):
-        kept = faded(decay.fine[r], now - nodes.last[row])
+        kept = left(decay.fine[r], now - nodes.last[row])
         for kind in range(ACT_KINDS):
             out[2 * rates + ACT_KINDS * r + kind] = nodes.acts[row, kind, r] * kept
 

@@ -11,10 +11,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from dsrd.compiled import compiled
 from dsrd.models.dsrd.settings import DSRDConfig
+
+Singles = NDArray[np.float32]
 
 
 class Kernels(nn.Module):
@@ -60,27 +65,40 @@ def mixtures_plainly(raw_place: Tensor, log_scales: Tensor, places: Tensor) -> T
     return torch.cat([first, passed[..., :-1] - passed[..., 1:], last], dim=-1)
 
 
+@compiled
+def mix_places(raw: Singles, scales: Singles, ends: tuple[float, float], out: tuple[Singles, Singles]) -> None:
+    """The weights of each head, and the slopes of the shares of intervals.  # [n], [G] -> [n, G], [n, G - 1]"""
+    weight, slope = out
+    for n in range(len(raw)):
+        share = 1 / (1 + np.exp(-raw[n]))
+        wanted = ends[0] + share * (ends[1] - ends[0])
+        weight[n, 0] = 1
+        for i in range(len(scales) - 1):
+            step = scales[i + 1] - scales[i]
+            part = (wanted - scales[i]) / step
+            passed = min(max(part, 0), 1)
+            weight[n, i] -= passed
+            weight[n, i + 1] = passed
+            slope[n, i] = share * (1 - share) * (ends[1] - ends[0]) / step if passed == part else 0
+
+
 class _Mixtures(torch.autograd.Function):
-    """`mixtures` as one step of autograd, where it would be a dozen."""
+    """`mixtures_plainly` as one step of autograd, where it would be a dozen."""
 
     @staticmethod
     def forward(ctx: Any, raw_place: Tensor, log_scales: Tensor, places: Tensor) -> Tensor:
-        share = torch.sigmoid(raw_place)
-        slope = share * (1 - share) * (places[-1] - places[0])
-        wanted, steps = places[0] + share * (places[-1] - places[0]), log_scales.diff()
-        part = (wanted.unsqueeze(-1) - log_scales[:-1]) / steps
-        passed = part.clamp(0, 1)  # [..., H, G - 1]: share of each interval
-        weight = torch.zeros(*raw_place.shape, len(log_scales))
-        weight[..., 0] = 1
-        weight[..., :-1] -= passed
-        weight[..., 1:] += passed
-        ctx.slope = (passed == part) / steps * slope.unsqueeze(-1)
-        return weight
+        heads, rates, ends = raw_place.numel(), len(log_scales), places.numpy()
+        weight, slope = np.empty((heads, rates), np.float32), np.empty((heads, rates - 1), np.float32)
+        raw = raw_place.detach().reshape(-1).numpy()
+        mix_places(raw, log_scales.numpy(), (float(ends[0]), float(ends[-1])), (weight, slope))
+        ctx.slope = slope
+        return torch.from_numpy(weight).view(*raw_place.shape, rates)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        grad = grads[0]
-        return ((grad[..., 1:] - grad[..., :-1]) * ctx.slope).sum(-1), None, None
+        grad = grads[0].reshape(-1, grads[0].shape[-1]).numpy()
+        to_raw = ((grad[:, 1:] - grad[:, :-1]) * ctx.slope).sum(1)
+        return torch.from_numpy(to_raw).view(grads[0].shape[:-1]), None, None
 
 
 def read_at(values: Tensor, weight: Tensor) -> Tensor:

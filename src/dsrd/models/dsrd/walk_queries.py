@@ -18,6 +18,7 @@ from dsrd.history.index import Floats, Index, Ints, history
 from dsrd.history.pair_table import EMPTY, slot_of
 from dsrd.models.dsrd.clock import advance_clock, read_clock
 from dsrd.models.dsrd.overlay import CopiedNodes, Queries, Unobserved, copied_row, copied_rows, read_only
+from dsrd.models.dsrd.prefetch import ask_node, ask_partner
 from dsrd.models.dsrd.walk_products import PRODUCTS, Endpoint, left, length, read_walks
 from dsrd.models.dsrd.walk_rows import ROOM, stored_row
 from dsrd.models.dsrd.walk_state import (
@@ -237,6 +238,17 @@ def read_partners(view: View, windows: Windows, side: int, other: Endpoint, now:
 
 
 @inlined
+def ask_partners(view: View, windows: Windows, side: int, other_node: int) -> None:
+    """Begin to fetch what `read_partners` will look up: all at once instead of one after the other."""
+    known = view.state
+    for j in range(windows.size[side]):
+        partner = windows.partner[side, j]
+        if j == 0 or partner != windows.partner[side, j - 1]:
+            ask_partner(known.pairs, known.follows, partner, other_node)
+            ask_node(known.nodes, state_row(known.nodes, partner))
+
+
+@inlined
 def load_rows(nodes: NodeRows, row: int, decay: Decay, now: float, endpoint: Endpoint, out: Singles) -> None:
     """Copy a node's walks; write their lengths, then decayed counts of the node's events.  # [node_width]"""
     rates = len(decay.rate)
@@ -309,6 +321,9 @@ def answer(
     now = read_clock(view.overlay.clock, queries.time[q], view.whole_moments)
     firsts = (out.first[q], out.first[len(queries.time) + q])
     write_windows(windows, queries.time[q], firsts, out)
+    for side in range(2):
+        ask_node(view.state.nodes, state_row(view.state.nodes, queries.ends[side, q]))
+        ask_partners(view, windows, side, queries.ends[1 - side, q])
     for side in range(2):
         node, other_node, first = queries.ends[side, q], queries.ends[1 - side, q], firsts[side]
         load(view, other_node, now, other, out.node[1 - side, q])

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from dsrd.models.dsrd.layer_block import BlockWeights
 from dsrd.models.dsrd.lanes import whole
+from dsrd.models.dsrd.layer_block import BlockWeights
 from dsrd.models.dsrd.layer_pass import LayerPass, LayerSettings, LayerWeights, layer_backward, layer_forward
 from dsrd.models.dsrd.small_products import product, transposed_product
 from dsrd.models.dsrd.walk_layer import WalkLayer

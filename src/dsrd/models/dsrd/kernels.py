@@ -50,8 +50,8 @@ def mixtures(raw_place: Tensor, log_scales: Tensor, places: Tensor, fixed: bool 
         weight[..., -1] = 1
         return weight
     if raw_place.device.type == "cpu":
-        weight = _Mixtures.apply(raw_place, log_scales, places)  # type: ignore[no-untyped-call]
-        return weight
+        mixed: Tensor = _Mixtures.apply(raw_place, log_scales, places)  # type: ignore[no-untyped-call]
+        return mixed
     return mixtures_plainly(raw_place, log_scales, places)
 
 

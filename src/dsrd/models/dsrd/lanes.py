@@ -17,6 +17,7 @@ from numba.extending import intrinsic, models, register_model
 
 from dsrd.compiled import inlined
 
+emitted: Any = intrinsic  # numba gives the first argument of these functions itself
 LANES = 16
 FLOAT, WHOLE, BIT = ir.FloatType(), ir.IntType(32), ir.IntType(1)
 VECTOR = ir.VectorType(FLOAT, LANES)
@@ -69,7 +70,7 @@ def _called(builder: Any, name: str, result: Any, *values: Any, **flags: Any) ->
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), values, **flags)
 
 
-@intrinsic  # type: ignore[misc]
+@emitted  # type: ignore[misc, untyped-decorator]
 def load(_: Any, array: Any, index: Any, count: Any) -> tuple[Any, Callable[..., Any]]:
     """Up to `LANES` numbers of an array from an index on, `count` of which exist."""
 
@@ -83,7 +84,7 @@ def load(_: Any, array: Any, index: Any, count: Any) -> tuple[Any, Callable[...,
     return lanes(array, index, count), written
 
 
-@intrinsic  # type: ignore[misc]
+@emitted  # type: ignore[misc, untyped-decorator]
 def store(_: Any, array: Any, index: Any, value: Any, count: Any) -> tuple[Any, Callable[..., Any]]:
     """Write lanes to an array from an index on, `count` of them."""
 
@@ -98,7 +99,7 @@ def store(_: Any, array: Any, index: Any, value: Any, count: Any) -> tuple[Any, 
     return types.none(array, index, value, count), written
 
 
-@intrinsic  # type: ignore[misc]
+@emitted  # type: ignore[misc, untyped-decorator]
 def element(_: Any, array: Any, index: Any) -> tuple[Any, Callable[..., Any]]:
     """One number of an array in every lane; the index is not negative."""
 
@@ -109,7 +110,7 @@ def element(_: Any, array: Any, index: Any) -> tuple[Any, Callable[..., Any]]:
     return lanes(array, index), written
 
 
-@intrinsic  # type: ignore[misc]
+@emitted  # type: ignore[misc, untyped-decorator]
 def filled(_: Any, value: Any) -> tuple[Any, Callable[..., Any]]:
     """A number in every lane."""
 
@@ -119,7 +120,7 @@ def filled(_: Any, value: Any) -> tuple[Any, Callable[..., Any]]:
     return lanes(value), written
 
 
-@intrinsic  # type: ignore[misc]
+@emitted  # type: ignore[misc, untyped-decorator]
 def plus(_: Any, sums: Any, one: Any, two: Any) -> tuple[Any, Callable[..., Any]]:
     """sums + one * two, rounded once where the processor can."""
 
@@ -129,7 +130,7 @@ def plus(_: Any, sums: Any, one: Any, two: Any) -> tuple[Any, Callable[..., Any]
     return lanes(sums, one, two), written
 
 
-@intrinsic  # type: ignore[misc]
+@emitted  # type: ignore[misc, untyped-decorator]
 def times(_: Any, one: Any, two: Any) -> tuple[Any, Callable[..., Any]]:
     def written(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         return builder.fmul(given[0], given[1])
@@ -137,7 +138,7 @@ def times(_: Any, one: Any, two: Any) -> tuple[Any, Callable[..., Any]]:
     return lanes(one, two), written
 
 
-@intrinsic  # type: ignore[misc]
+@emitted  # type: ignore[misc, untyped-decorator]
 def added(_: Any, one: Any, two: Any) -> tuple[Any, Callable[..., Any]]:
     def written(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         return builder.fadd(given[0], given[1])
@@ -145,7 +146,7 @@ def added(_: Any, one: Any, two: Any) -> tuple[Any, Callable[..., Any]]:
     return lanes(one, two), written
 
 
-@intrinsic  # type: ignore[misc]
+@emitted  # type: ignore[misc, untyped-decorator]
 def total(_: Any, value: Any) -> tuple[Any, Callable[..., Any]]:
     """The sum of all lanes."""
 
@@ -165,7 +166,7 @@ def dot(a: Any, at_a: Any, b: Any, at_b: Any, width: int) -> np.float32:
     return np.float32(total(sums))
 
 
-@intrinsic  # type: ignore[misc]
+@emitted  # type: ignore[misc, untyped-decorator]
 def totals(_: Any, a: Any, b: Any, c: Any, d: Any) -> tuple[Any, Callable[..., Any]]:
     """The sums of all lanes of four, together in half the steps of four times `total`."""
     quarters = range(0, LANES, 4)
@@ -181,7 +182,7 @@ def totals(_: Any, a: Any, b: Any, c: Any, d: Any) -> tuple[Any, Callable[..., A
 
     def written(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         pairs = (folded(builder, one, two, low, high) for one, two in (given[:2], given[2:]))
-        sums = folded(builder, *pairs, first, second)  # in each quarter: a, b, c, d
+        sums = folded(builder, next(pairs), next(pairs), first, second)  # in each quarter: a, b, c, d
         for half in (LANES // 2, LANES // 4):
             sums = folded(builder, sums, sums, list(range(half)), list(range(half, 2 * half)))
         parts = [builder.extract_element(sums, ir.Constant(WHOLE, place)) for place in range(4)]

@@ -86,7 +86,8 @@ def gate_backward(parts: Parts, grad: Singles, to: Parts) -> Doubles:
         if b % SHORT_SUM == SHORT_SUM - 1 or b == len(grad) - 1:
             sums += few
             few[:] = 0
-    return sums.reshape(len(parts.gamma), -1).sum(1)
+    to_gamma: Doubles = sums.reshape(len(parts.gamma), -1).sum(1)
+    return to_gamma
 
 
 @vectorised

@@ -46,7 +46,11 @@ class Mixture(NamedTuple):
 def mixture_of(blocks: Sequence[Block], rest: int, layers: int) -> Mixture:
     """The mixture of these blocks, one after the other; `rest` more columns of each layer stay as they are."""
     columns = sum(block.channels * len(block.kernel) for block in blocks) + rest * layers
-    weights, ints, per_layer = np.empty((2, columns), np.float32), np.empty((4, columns), np.int64), len(blocks) // layers
+    weights, ints, per_layer = (
+        np.empty((2, columns), np.float32),
+        np.empty((4, columns), np.int64),
+        len(blocks) // layers,
+    )
     mixture, out, place = Mixture(ints[0], ints[1], weights[0], weights[1], ints[2], ints[3]), 0, 0
     for layer in range(layers):
         start = 0
@@ -110,7 +114,7 @@ def weight_gradients(values: Singles, mixture: Mixture, grad: Singles) -> NDArra
 
 @compiled
 def kernel_gradients(mixture: Mixture, sums: NDArray[np.float64], out: Singles) -> None:
-    """The gradients of all kernels, one after the other, from those of the columns' weights.  # [2, out] -> [...]"""
+    """The gradients of all kernels, one after the other, from those of the columns' weights.  # [2, out] -> [n]"""
     total = np.zeros(len(out))
     for column in range(sums.shape[1]):
         if mixture.low_place[column] >= 0:
@@ -142,7 +146,7 @@ class _MixedReads(torch.autograd.Function):
         sizes = [heads * rates for heads, rates in ctx.shapes]
         flat = torch.empty(sum(sizes))
         kernel_gradients(ctx.mixture, sums, flat.numpy())
-        parts = zip(flat.split(sizes), ctx.shapes, strict=True)
+        parts = zip(torch.split(flat, sizes), ctx.shapes, strict=True)
         return (None, None, None, None, *(part.view(shape) for part, shape in parts))
 
 

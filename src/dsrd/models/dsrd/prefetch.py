@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
-from numba.extending import intrinsic
 
 from dsrd.compiled import inlined
 from dsrd.hashing import splitmix64
 from dsrd.history.index import Ints
+from dsrd.models.dsrd.lanes import emitted
 
 if TYPE_CHECKING:
     from dsrd.models.dsrd.walk_state import Arrivals, NodeRows, PairRows, WalkState
@@ -24,7 +24,7 @@ LINE = 64  # bytes that come together
 BYTE, WHOLE = ir.IntType(8), ir.IntType(32)
 
 
-@intrinsic  # type: ignore[misc]
+@emitted  # type: ignore[misc, untyped-decorator]
 def ask(_: Any, array: Any, row: Any, offset: Any) -> tuple[Any, Callable[..., Any]]:
     """Begin to fetch a row of an array, so many bytes from its start."""
 

@@ -1,4 +1,4 @@
-"""Products of tall and narrow matrices, compiled. The default library is made for large ones: it takes twice as long.
+"""Products of tall and narrow matrices, compiled; the default library, made for large ones, takes twice as long.
 
 Eight rows of a result are summed at a time, sixteen columns of each in one register (`lanes`).
 """
@@ -25,7 +25,7 @@ class Tile(NamedTuple):
 
     row: int
     column: int
-    count: int  # columns that exist, up to `LANES` of them are computed
+    columns: int  # that exist; up to `LANES` of them are computed
     first: int  # of the numbers that are summed
     stop: int
 
@@ -33,7 +33,7 @@ class Tile(NamedTuple):
 @inlined
 def rows_times(a: Singles, weight: Singles, bias: Singles, out: Singles, at: Tile) -> None:
     """Eight rows of a, times some columns of the weights, plus the bias if there is one."""
-    r, n, count = at.row, at.column, at.count
+    r, n, count = at.row, at.column, at.columns
     start = load(bias, (n,), count) if len(bias) else filled(0.0)
     s0, s1, s2, s3, s4, s5, s6, s7 = start, start, start, start, start, start, start, start
     for k in range(at.first, at.stop):
@@ -59,10 +59,10 @@ def rows_times(a: Singles, weight: Singles, bias: Singles, out: Singles, at: Til
 @inlined
 def row_times(a: Singles, weight: Singles, bias: Singles, out: Singles, at: Tile) -> None:
     """One row, where there are not eight."""
-    total = load(bias, (at.column,), at.count) if len(bias) else filled(0.0)
+    total = load(bias, (at.column,), at.columns) if len(bias) else filled(0.0)
     for k in range(at.first, at.stop):
-        total = plus(total, element(a, (at.row, k)), load(weight, (k, at.column), at.count))
-    store(out, (at.row, at.column), total, at.count)
+        total = plus(total, element(a, (at.row, k)), load(weight, (k, at.column), at.columns))
+    store(out, (at.row, at.column), total, at.columns)
 
 
 @compiled
@@ -84,7 +84,7 @@ def multiply(a: Singles, weight: Singles, bias: Singles, out: Singles) -> None:
 @inlined
 def columns_times(a: Singles, b: Singles, out: Singles, at: Tile) -> None:
     """Eight rows of the result: columns of a, times some columns of b."""
-    r, n, count = at.row, at.column, at.count
+    r, n, count = at.row, at.column, at.columns
     zero = filled(0.0)
     s0, s1, s2, s3, s4, s5, s6, s7 = zero, zero, zero, zero, zero, zero, zero, zero
     for k in range(at.first, at.stop):
@@ -112,8 +112,8 @@ def column_times(a: Singles, b: Singles, out: Singles, at: Tile) -> None:
     """One column of a, where there are not eight."""
     total = filled(0.0)
     for k in range(at.first, at.stop):
-        total = plus(total, element(a, (k, at.row)), load(b, (k, at.column), at.count))
-    store(out, (at.row, at.column), total, at.count)
+        total = plus(total, element(a, (k, at.row)), load(b, (k, at.column), at.columns))
+    store(out, (at.row, at.column), total, at.columns)
 
 
 @compiled

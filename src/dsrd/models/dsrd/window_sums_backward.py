@@ -201,9 +201,7 @@ def query_backward(inputs: Inputs, at: At, sizes: Sizes, kept: Kept, both: Gradi
 
 
 @inlined
-def tokens_backward(
-    inputs: Inputs, at: At, sizes: Sizes, kept: Kept, scratch: Scratch, both: Gradients
-) -> None:
+def tokens_backward(inputs: Inputs, at: At, sizes: Sizes, kept: Kept, scratch: Scratch, both: Gradients) -> None:
     """From the sum of a window's tokens, and from products and sizes, to tokens."""
     b, room, dim = at.b, both.room, sizes.dim
     start, place = max(inputs.first[b], 0), max(inputs.first[b] - at.shift, 0)

@@ -14,7 +14,7 @@ from dsrd.events import Events, Query
 from dsrd.history.past import Past
 from dsrd.models import GraphSpec, create
 from dsrd.models.dsrd import DSRD, DSRDConfig
-from dsrd.models.dsrd.kernels import Kernels, half_lives, read_at
+from dsrd.models.dsrd.kernels import Kernels, half_lives, mixtures, mixtures_plainly, read_at
 from dsrd.models.dsrd.memory import KINDS, Memory
 from dsrd.models.dsrd.mixed_reads import Block, mixed_reads
 
@@ -199,3 +199,21 @@ def test_the_first_guess_sums_to_one_over_all_targets() -> None:
         possible = uniform.sum() + kinds[KINDS.index("repeat")].sum()
         assert possible.item() - 1e-4 < chance.sum().item() < 1 + 1e-4
         assert chance.std() > 0.01
+
+
+@pytest.mark.parametrize("rates", [2, 6])
+def test_mixtures_equal_plain_torch(rates: int) -> None:
+    """Values and gradients, for places between the grid's rates and beyond both ends of a narrower one."""
+    scales = torch.linspace(-9, 0, rates)
+    places = torch.linspace(-12, 1, 3)
+    raw = torch.tensor([[-20.0, -1.0, 0.0, 0.3], [1.0, 2.0, 20.0, -0.5]])
+    wanted = torch.randn(2, 4, rates, generator=torch.Generator().manual_seed(0))
+    results = []
+    for form in (mixtures, mixtures_plainly):
+        place = raw.clone().requires_grad_()
+        weight = form(place, scales, places)
+        (weight * wanted).sum().backward()
+        assert place.grad is not None
+        results.append((weight.detach(), place.grad))
+    for got, expected in zip(*results, strict=True):
+        assert torch.allclose(got, expected, rtol=1e-5, atol=1e-6)

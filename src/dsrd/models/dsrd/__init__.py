@@ -83,8 +83,9 @@ The files `clock`, `walk_state`, `overlay`, `windows`, `walk_queries`, `walk_pro
 the top of each file.
 
 On the CPU the default's network is compiled too, with its gradients written by hand: `encoder` is one step of
-autograd, made of `window_tokens`, `layer_pass` (`window_sums`, `window_sums_backward`, `layer_block`) and
-`vector_math`. The same in plain torch, `encode_plainly` with `WalkLayer.forward`, runs on other devices.
+autograd, made of `window_tokens`, `layer_pass` (`window_sums`, `window_sums_backward`, `layer_block`),
+`small_products`, `lanes` (sixteen numbers in one register) and `vector_math`. The same in plain torch,
+`encode_plainly` with `WalkLayer.forward`, runs on other devices.
 """
 
 from __future__ import annotations

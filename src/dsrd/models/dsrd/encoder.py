@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
 
+from dsrd.models.dsrd.lanes import whole
 from dsrd.models.dsrd.layer_block import BlockWeights
 from dsrd.models.dsrd.layer_pass import LayerPass, LayerSettings, LayerWeights, layer_backward, layer_forward
+from dsrd.models.dsrd.small_products import product, transposed_product
 from dsrd.models.dsrd.walk_layer import WalkLayer
 from dsrd.models.dsrd.window_attention import Window
 from dsrd.models.dsrd.window_tokens import (
@@ -96,7 +97,7 @@ class _Encode(torch.autograd.Function):
         s, weights = others[:depth], others[depth:]
         token, newest, of_tokens = tokens_forward(known.events, step, z, TokenWeights(*weights[:4]), keep)
         columns = torch.cat([newest, known.sizes(), node, known.node_x], dim=1)
-        h = linear(columns, weights[4], weights[5])
+        h = product(columns, weights[4].t(), weights[5])
         window, passes = (
             Window(token, z, known.events.partner, known.x, known.events.first, known.longest),
             list[LayerPass](),
@@ -114,13 +115,14 @@ class _Encode(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         of_tokens, passes, columns, start, age_dim, node_dim = ctx.read
-        to_token, to_z = torch.zeros(of_tokens.slope.shape), torch.zeros(of_tokens.z.shape)
+        count, width = of_tokens.z.shape
+        to_token, to_z = torch.zeros(of_tokens.slope.shape), torch.zeros(count, whole(width))
         grad, to_s, to_layers = grads[0].contiguous(), list[Tensor | None](), list[Tensor | None]()
         for read in reversed(passes):
             grad, of_s, of_weights = layer_backward(read, grad, to_token, to_z)
             to_s, to_layers = [of_s, *to_s], [*of_weights, *to_layers]
-        to_columns = torch.mm(grad, start)
-        to_start = (torch.mm(grad.t(), columns), grad.sum(0))
+        to_columns = product(grad, start)
+        to_start = (transposed_product(grad, columns), grad.sum(0))
         of_z, to_tokens = tokens_backward(of_tokens, to_token, to_columns[:, :age_dim].contiguous())
         to_node = to_columns[:, age_dim + 2 : age_dim + 2 + node_dim]
-        return None, None, None, to_z.add_(of_z), to_node, *to_s, *to_tokens, *to_start, *to_layers
+        return None, None, None, of_z.add_(to_z[:, :width]), to_node, *to_s, *to_tokens, *to_start, *to_layers

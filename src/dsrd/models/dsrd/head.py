@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from dsrd.models.dsrd.layer_block import gelu_
+from dsrd.models.dsrd.small_products import product, transposed_product
 from dsrd.nn.dropout import Dropout, dropout_
 
 
@@ -43,9 +44,9 @@ class _Head(torch.autograd.Function):
         ctx: Any, drop: tuple[float, list[int]], x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor
     ) -> Tensor:
         p, seeds = drop
-        hidden = torch.addmm(b1, x, w1.t())
+        hidden = product(x.detach().contiguous(), w1.detach().t(), b1.detach())
         slope = torch.empty(hidden.shape if any(ctx.needs_input_grad) else (0, 1))
-        gelu_(hidden.detach().numpy(), slope.numpy())
+        gelu_(hidden.numpy(), slope.numpy())
         if seeds:
             dropout_(hidden, seeds[0], p)
         if len(slope):
@@ -61,5 +62,5 @@ class _Head(torch.autograd.Function):
         if seeds:
             dropout_(to_hidden, seeds[0], p)
         to_hidden.mul_(slope)
-        to_x = torch.mm(to_hidden, w1) if ctx.needs_input_grad[1] else None
-        return None, to_x, torch.mm(to_hidden.t(), x), to_hidden.sum(0), to_w2, grads[0].sum(0)
+        to_x = product(to_hidden, w1) if ctx.needs_input_grad[1] else None
+        return None, to_x, transposed_product(to_hidden, x.contiguous()), to_hidden.sum(0), to_w2, grads[0].sum(0)

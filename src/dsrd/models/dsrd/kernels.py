@@ -9,11 +9,17 @@ readings.
 from __future__ import annotations
 
 import math
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from dsrd.compiled import compiled
 from dsrd.models.dsrd.settings import DSRDConfig
+
+Singles = NDArray[np.float32]
 
 
 class Kernels(nn.Module):
@@ -43,12 +49,56 @@ def mixtures(raw_place: Tensor, log_scales: Tensor, places: Tensor, fixed: bool 
         weight = raw_place.new_zeros(*raw_place.shape, len(log_scales))
         weight[..., -1] = 1
         return weight
+    if raw_place.device.type == "cpu":
+        mixed: Tensor = _Mixtures.apply(raw_place, log_scales, places)  # type: ignore[no-untyped-call]
+        return mixed
+    return mixtures_plainly(raw_place, log_scales, places)
+
+
+def mixtures_plainly(raw_place: Tensor, log_scales: Tensor, places: Tensor) -> Tensor:
+    """The same in plain torch."""
     wanted = (places[0] + torch.sigmoid(raw_place) * (places[-1] - places[0])).unsqueeze(-1)  # [..., H, 1]
     passed = ((wanted - log_scales[:-1]) / log_scales.diff()).clamp(
         0, 1
     )  # [..., H, G - 1]: share of each interval
     first, last = 1 - passed[..., :1], passed[..., -1:]
     return torch.cat([first, passed[..., :-1] - passed[..., 1:], last], dim=-1)
+
+
+@compiled
+def mix_places(raw: Singles, scales: Singles, ends: tuple[float, float], out: tuple[Singles, Singles]) -> None:
+    """The weights of each head, and the slopes of the shares of intervals.  # [n], [G] -> [n, G], [n, G - 1]"""
+    weight, slope = out
+    for n in range(len(raw)):
+        share = 1 / (1 + np.exp(-raw[n]))
+        wanted = ends[0] + share * (ends[1] - ends[0])
+        weight[n, 0] = 1
+        for i in range(len(scales) - 1):
+            step = scales[i + 1] - scales[i]
+            part = (wanted - scales[i]) / step
+            passed = min(max(part, 0), 1)
+            weight[n, i] -= passed
+            weight[n, i + 1] = passed
+            slope[n, i] = share * (1 - share) * (ends[1] - ends[0]) / step if passed == part else 0
+
+
+class _Mixtures(torch.autograd.Function):
+    """`mixtures_plainly` as one step of autograd, where it would be a dozen."""
+
+    @staticmethod
+    def forward(ctx: Any, raw_place: Tensor, log_scales: Tensor, places: Tensor) -> Tensor:
+        heads, rates, ends = raw_place.numel(), len(log_scales), places.numpy()
+        weight, slope = np.empty((heads, rates), np.float32), np.empty((heads, rates - 1), np.float32)
+        raw = raw_place.detach().reshape(-1).numpy()
+        mix_places(raw, log_scales.numpy(), (float(ends[0]), float(ends[-1])), (weight, slope))
+        ctx.slope = slope
+        return torch.from_numpy(weight).view(*raw_place.shape, rates)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        grad = grads[0].reshape(-1, grads[0].shape[-1]).numpy()
+        to_raw = ((grad[:, 1:] - grad[:, :-1]) * ctx.slope).sum(1)
+        return torch.from_numpy(to_raw).view(grads[0].shape[:-1]), None, None
 
 
 def read_at(values: Tensor, weight: Tensor) -> Tensor:

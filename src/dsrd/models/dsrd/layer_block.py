@@ -15,9 +15,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from dsrd.compiled import compiled, inlined, vectorised
+from dsrd.compiled import compiled, vectorised
 from dsrd.models.dsrd import vector_math
 from dsrd.models.dsrd.retention import Block
+from dsrd.models.dsrd.small_products import SHORT_SUM, product, transposed_product
 from dsrd.models.dsrd.walk_state import Singles
 from dsrd.nn.dropout import dropout_
 
@@ -28,8 +29,8 @@ NOTHING = np.empty((0, 1), np.float32)
 class Parts(NamedTuple):
     """What a layer read. Parts without rows are left out. Rows of `retained` repeat for the second endpoints."""
 
-    injected: Singles  # [H, B, d]
-    diffused: Singles  # [H, B or 0, d]
+    injected: Singles  # [B, H d]
+    diffused: Singles  # [B or 0, H d]
     retained: Singles  # [B / 2 or 0, H d]
     gamma: Singles  # [H]
 
@@ -42,46 +43,50 @@ class Normed(NamedTuple):
     weight: Singles  # [dim]
 
 
-@inlined
-def state_part(parts: Parts, h: int, b: int, i: int) -> np.float32:
-    """What gamma multiplies."""
-    value, rows = np.float32(0), len(parts.retained)
-    if rows:
-        value += parts.retained[b - rows if b >= rows else b, h * parts.injected.shape[2] + i]
-    if parts.diffused.shape[1]:
-        value += parts.diffused[h, b, i]
-    return value
-
-
 @compiled
 def gate(parts: Parts, out: Singles) -> None:
     """o of each window.  # [B, H d]"""
-    width = parts.injected.shape[2]
+    gamma, width = columns_of(parts.gamma, out.shape[1])
+    rows, diffuses = len(parts.retained), len(parts.diffused) > 0
     for b in range(len(out)):
-        for h in range(len(parts.gamma)):
-            gamma = parts.gamma[h]
+        for i in range(width):
+            out[b, i] = (np.float32(1) - gamma[i]) * parts.injected[b, i]
+        if rows:
             for i in range(width):
-                injected = parts.injected[h, b, i]
-                out[b, h * width + i] = (np.float32(1) - gamma) * injected + gamma * state_part(parts, h, b, i)
+                out[b, i] += gamma[i] * parts.retained[b - rows if b >= rows else b, i]
+        if diffuses:
+            for i in range(width):
+                out[b, i] += gamma[i] * parts.diffused[b, i]
+
+
+@compiled
+def columns_of(gamma: Singles, width: int) -> tuple[Singles, int]:
+    """gamma of each column.  # [H] -> [H d]"""
+    return np.repeat(gamma, width // len(gamma)), width
 
 
 @compiled
 def gate_backward(parts: Parts, grad: Singles, to: Parts) -> Doubles:
-    """The gradients of the parts, which start at 0, and that of gamma.  # [B, H d] -> ..., [H]"""
-    width, rows, diffuses = parts.injected.shape[2], len(parts.retained), parts.diffused.shape[1] > 0
-    to_gamma = np.zeros(len(parts.gamma))
+    """The gradients of the parts, those of `retained` start at 0, and that of gamma.  # [B, H d] -> ..., [H]"""
+    (gamma, width), few = columns_of(parts.gamma, grad.shape[1]), np.zeros(grad.shape[1], np.float32)
+    rows, diffuses, sums = len(parts.retained), len(parts.diffused) > 0, np.zeros(grad.shape[1])
     for b in range(len(grad)):
-        for h in range(len(parts.gamma)):
-            gamma, total = parts.gamma[h], np.float32(0)
+        for i in range(width):
+            to.injected[b, i] = (np.float32(1) - gamma[i]) * grad[b, i]
+            few[i] -= grad[b, i] * parts.injected[b, i]
+        if rows:
+            row = b - rows if b >= rows else b
             for i in range(width):
-                each = grad[b, h * width + i]
-                total += each * (state_part(parts, h, b, i) - parts.injected[h, b, i])
-                to.injected[h, b, i] = (np.float32(1) - gamma) * each
-                if rows:
-                    to.retained[b - rows if b >= rows else b, h * width + i] += gamma * each
-                if diffuses:
-                    to.diffused[h, b, i] = gamma * each
-            to_gamma[h] += total
+                to.retained[row, i] += gamma[i] * grad[b, i]
+                few[i] += grad[b, i] * parts.retained[row, i]
+        if diffuses:
+            for i in range(width):
+                to.diffused[b, i] = gamma[i] * grad[b, i]
+                few[i] += grad[b, i] * parts.diffused[b, i]
+        if b % SHORT_SUM == SHORT_SUM - 1 or b == len(grad) - 1:
+            sums += few
+            few[:] = 0
+    to_gamma: Doubles = sums.reshape(len(parts.gamma), -1).sum(1)
     return to_gamma
 
 
@@ -126,7 +131,7 @@ def normalise_backward(grad: Singles, normed: Normed, to_x: Singles, sums: Doubl
         for i in range(dim):
             few[0, i] += grad[b, i] * normed.hat[b, i]
             few[1, i] += grad[b, i]
-        if b % 256 == 255 or b == len(grad) - 1:  # short sums lose no digits
+        if b % SHORT_SUM == SHORT_SUM - 1 or b == len(grad) - 1:  # short sums lose no digits
             sums += few
             few[:] = 0
 
@@ -199,10 +204,10 @@ def block_forward(
     norm_in = Normed(hat.numpy(), inverse[1], weights.in_weight.numpy())
     normalise(out.numpy(), weights.out_bias.numpy(), eps, norm_out, h.numpy(), middle.numpy())
     normalise(middle.numpy(), weights.in_bias.numpy(), eps, norm_in, NOTHING, y.numpy())
-    hidden = torch.addmm(weights.first_bias, y, weights.first.t())
+    hidden = product(y, weights.first.t(), weights.first_bias)
     slope = torch.empty(count if keep else 0, hidden.shape[1])
     gelu_(hidden.numpy(), slope.numpy())
-    fed = torch.addmm(weights.second_bias, hidden, weights.second.t())
+    fed = product(hidden, weights.second.t(), weights.second_bias)
     if dropped.seeds:
         dropout_(fed, dropped.seeds[1], dropped.p)
     return fed.add_(middle), BlockPass(parts, norm_out, norm_in, y, hidden, slope, dropped, weights)
@@ -212,8 +217,8 @@ def block_backward(read: BlockPass, grad: Tensor) -> tuple[Tensor, Parts, BlockW
     """Gradients of h, of what the layer read, and of the weights; dropout computes its hashes again."""
     weights, (p, seeds) = read.weights, read.dropped
     fed = dropout_(grad.clone(), seeds[1], p) if seeds else grad
-    to_hidden = torch.mm(fed, weights.second).mul_(read.slope)
-    to_y, to_middle = torch.mm(to_hidden, weights.first), grad.clone()
+    to_hidden = product(fed, weights.second).mul_(read.slope)
+    to_y, to_middle = product(to_hidden, weights.first), grad.clone()
     sums = np.zeros((2, 2, grad.shape[1]))
     normalise_backward(to_y.numpy(), read.norm_in, to_middle.numpy(), sums[1])
     to_out = torch.zeros_like(grad)
@@ -223,6 +228,6 @@ def block_backward(read: BlockPass, grad: Tensor) -> tuple[Tensor, Parts, BlockW
     to_parts = Parts(*(np.zeros_like(part) for part in read.parts))
     to_parts.gamma[:] = gate_backward(read.parts, to_out.numpy(), to_parts)
     norm_out, norm_in = torch.from_numpy(sums).float()  # [2, dim] each: weight, bias
-    first, second = torch.mm(to_hidden.t(), read.y), torch.mm(fed.t(), read.hidden)
+    first, second = transposed_product(to_hidden, read.y), transposed_product(fed, read.hidden)
     feed = (first, to_hidden.sum(0), second, fed.sum(0))
     return to_middle, to_parts, BlockWeights(norm_out[0], norm_out[1], norm_in[0], norm_in[1], *feed)

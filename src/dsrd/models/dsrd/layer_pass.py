@@ -16,6 +16,12 @@ from dsrd.models.dsrd.layer_block import (
     block_backward,
     block_forward,
 )
+from dsrd.models.dsrd.small_products import (
+    heads_product,
+    product,
+    transposed_heads_product,
+    transposed_product,
+)
 from dsrd.models.dsrd.window_attention import Window
 from dsrd.models.dsrd.window_sums import Inputs, Kept, Outputs, Rates, attend
 from dsrd.models.dsrd.window_sums_backward import Backward, attend_backward
@@ -53,8 +59,8 @@ class LayerPass(NamedTuple):
     inputs: Inputs
     rates: Rates
     kept: Kept
-    summed: Tensor  # [H, 2Q, dim]
-    spread: Tensor  # [H, 2Q, pair], or without columns
+    summed: Tensor  # [2Q, H dim]
+    spread: Tensor  # [2Q, H pair], or without columns
     block: BlockPass
 
 
@@ -69,19 +75,20 @@ def layer_forward(
     """h after a layer that reads s of each pair.  # [2Q, dim], ..., [Q, pair] -> [2Q, dim]"""
     weights, block = all_weights
     (heads, dim, _), count, size = weights.value.shape, len(h), len(window.x)
-    query = torch.addmm(weights.query_bias, h, weights.query.t()).view(count, heads, dim)
+    query = product(h, weights.query.t(), weights.query_bias).view(count, heads, dim)
     data = (window.z, window.partner, window.x, window.first)
     inputs = Inputs(query.numpy(), window.token.numpy(), *(part.numpy() for part in data))
     rates = Rates(*(rate.contiguous().numpy() for rate in (weights.fall, weights.power, weights.spread)))
     per_head, per_window = np.empty((2, heads, size), np.float32), np.empty((2, heads, count), np.float32)
     kept = Kept(per_head[0], per_head[1], np.empty(size, np.float32), per_window[0], per_window[1])
-    summed = torch.zeros(heads, count, dim)
-    spread = torch.zeros(heads, count, window.z.shape[1] if settings.diffuses else 0)
+    summed = torch.empty(count, heads, dim)
+    spread = torch.empty(count, heads, window.z.shape[1] if settings.diffuses else 0)
     attend(inputs, rates, kept, Outputs(summed.numpy(), spread.numpy()))
-    injected = torch.bmm(summed, weights.value)  # [H, 2Q, d]
-    diffused = torch.bmm(spread, weights.diffuse) if settings.diffuses else injected[:, :0]
-    retained = torch.addmm(weights.retain_bias, s, weights.retain.t()) if settings.retains else h[:0]
-    parts = Parts(*(part.numpy() for part in (injected, diffused.contiguous(), retained, weights.gamma)))
+    summed, spread = summed.view(count, heads * dim), spread.view(count, -1 if settings.diffuses else 0)
+    injected = heads_product(summed, weights.value)  # [2Q, H d]
+    diffused = heads_product(spread, weights.diffuse) if settings.diffuses else h[:0]
+    retained = product(s, weights.retain.t(), weights.retain_bias) if settings.retains else h[:0]
+    parts = Parts(*(part.numpy() for part in (injected, diffused, retained, weights.gamma)))
     h_after, of_block = block_forward(h, parts, block, settings.eps, settings.dropped, keep)
     return h_after, LayerPass(weights, settings, h, s, inputs, rates, kept, summed, spread, of_block)
 
@@ -89,26 +96,29 @@ def layer_forward(
 def layer_backward(
     read: LayerPass, grad: Tensor, to_token: Tensor, to_z: Tensor
 ) -> tuple[Tensor, Tensor | None, tuple[Tensor | None, ...]]:
-    """Gradients of h, s and the weights, those of the block last; adds to those of tokens and of z."""
-    weights, count = read.weights, len(read.h)
+    """Gradients of h, s and the weights, those of the block last; adds to those of tokens and of z.
+
+    Rows of `to_z` are as long as `whole` says.
+    """
+    weights, (count, heads, _) = read.weights, read.inputs.query.shape
     to_h, to_parts, to_block = block_backward(read.block, grad)
     to_injected, to_diffused, to_retained, to_gamma = (torch.from_numpy(part) for part in to_parts)
-    to_summed = torch.bmm(to_injected, weights.value.transpose(1, 2))
-    to_value = torch.bmm(read.summed.transpose(1, 2), to_injected)
+    to_summed = heads_product(to_injected, weights.value.transpose(1, 2))
+    to_value = transposed_heads_product(read.summed, to_injected, heads)
     to_spread, to_diffuse, to_s, to_retain, to_bias = read.spread, None, None, None, None
     if read.settings.diffuses:
-        to_spread = torch.bmm(to_diffused, weights.diffuse.transpose(1, 2))
-        to_diffuse = torch.bmm(read.spread.transpose(1, 2), to_diffused)
+        to_spread = heads_product(to_diffused, weights.diffuse.transpose(1, 2))
+        to_diffuse = transposed_heads_product(read.spread, to_diffused, heads)
     if read.settings.retains:
-        to_s = torch.mm(to_retained, weights.retain)
-        to_retain, to_bias = torch.mm(to_retained.t(), read.s), to_retained.sum(0)
+        to_s = product(to_retained, weights.retain)
+        to_retain, to_bias = transposed_product(to_retained, read.s), to_retained.sum(0)
     to_query, to_rates = torch.empty(read.inputs.query.shape), np.zeros((3, len(weights.gamma)))
     gradients = Backward(to_query.numpy(), to_token.numpy(), to_z.numpy(), to_rates)
-    grads = Outputs(to_summed.numpy(), to_spread.numpy())
+    grads = Outputs(*(part.view(count, heads, part.shape[1] // heads).numpy() for part in (to_summed, to_spread)))
     attend_backward(read.inputs, read.rates, read.kept, grads, gradients)
     to_query = to_query.view(count, -1)
-    to_h.addmm_(to_query, weights.query)
-    of_query = (torch.mm(to_query.t(), read.h), to_query.sum(0))
+    to_h += product(to_query, weights.query)
+    of_query = (transposed_product(to_query, read.h), to_query.sum(0))
     rates = torch.from_numpy(to_rates).float()
     own = (*of_query, to_value, to_retain, to_bias, to_diffuse, *rates, to_gamma)  # as in `LayerWeights`
     return to_h, to_s, (*own, *to_block)

@@ -39,40 +39,48 @@ class Mixture(NamedTuple):
     high: Columns  # [out]
     low_weight: Singles  # [out]
     high_weight: Singles  # [out]
+    low_place: Columns  # [out]: of the weight among those of all kernels, one after the other; -1: it is no weight
+    high_place: Columns  # [out]
 
 
 def mixture_of(blocks: Sequence[Block], rest: int, layers: int) -> Mixture:
     """The mixture of these blocks, one after the other; `rest` more columns of each layer stay as they are."""
     columns = sum(block.channels * len(block.kernel) for block in blocks) + rest * layers
-    weights, out, per_layer = np.empty((2, columns), np.float32), 0, len(blocks) // layers
-    mixture = Mixture(np.empty(columns, np.int64), np.empty(columns, np.int64), weights[0], weights[1])
+    weights, ints, per_layer = (
+        np.empty((2, columns), np.float32),
+        np.empty((4, columns), np.int64),
+        len(blocks) // layers,
+    )
+    mixture, out, place = Mixture(ints[0], ints[1], weights[0], weights[1], ints[2], ints[3]), 0, 0
     for layer in range(layers):
         start = 0
         for channels, kernel in blocks[layer * per_layer : (layer + 1) * per_layer]:
-            add_block(kernel.detach().cpu().numpy(), channels, start, out, mixture)
+            add_block(kernel.detach().cpu().numpy(), channels, (start, out, place), mixture)
             start, out = start + kernel.shape[1] * channels, out + len(kernel) * channels
+            place += kernel.numel()
         if rest:
-            add_block(AS_IT_IS, rest, start, out, mixture)
+            add_block(AS_IT_IS, rest, (start, out, -1), mixture)
             out += rest
     return mixture
 
 
 @compiled
-def add_block(kernel: Singles, channels: int, start: int, out: int, mixture: Mixture) -> None:
-    """The columns of a block from `out` on, which read those of the grid from `start` on.  # [H, G]"""
+def add_block(kernel: Singles, channels: int, first: tuple[int, int, int], mixture: Mixture) -> None:
+    """The columns of a block, given the first one of the input, of the output, and of the weights.  # [H, G]"""
+    rates = kernel.shape[1]
     for head in range(kernel.shape[0]):
-        first = 0  # of the two rates with a weight above 0
-        while first < kernel.shape[1] - 1 and kernel[head, first] <= 0:
-            first += 1
-        second = min(first + 1, kernel.shape[1] - 1)
+        low = 0  # of the two rates with a weight above 0
+        while low < rates - 1 and kernel[head, low] <= 0:
+            low += 1
+        high = min(low + 1, rates - 1)
         for channel in range(channels):
-            column = out + head * channels + channel
-            mixture.low[column], mixture.high[column] = (
-                start + first * channels + channel,
-                start + second * channels + channel,
-            )
-            mixture.low_weight[column] = kernel[head, first]
-            mixture.high_weight[column] = kernel[head, second] if second > first else 0
+            column = first[1] + head * channels + channel
+            mixture.low[column] = first[0] + low * channels + channel
+            mixture.high[column] = first[0] + high * channels + channel
+            mixture.low_weight[column] = kernel[head, low]
+            mixture.high_weight[column] = kernel[head, high] if high > low else 0
+            mixture.low_place[column] = first[2] + head * rates + low if first[2] >= 0 else -1
+            mixture.high_place[column] = first[2] + head * rates + high if first[2] >= 0 and high > low else -1
 
 
 @compiled
@@ -104,6 +112,19 @@ def weight_gradients(values: Singles, mixture: Mixture, grad: Singles) -> NDArra
     return sums
 
 
+@compiled
+def kernel_gradients(mixture: Mixture, sums: NDArray[np.float64], out: Singles) -> None:
+    """The gradients of all kernels, one after the other, from those of the columns' weights.  # [2, out] -> [n]"""
+    total = np.zeros(len(out))
+    for column in range(sums.shape[1]):
+        if mixture.low_place[column] >= 0:
+            total[mixture.low_place[column]] += sums[0, column]
+        if mixture.high_place[column] >= 0:
+            total[mixture.high_place[column]] += sums[1, column]
+    for n in range(len(out)):
+        out[n] = total[n]
+
+
 class _MixedReads(torch.autograd.Function):
     """No gradient to the values: what the state says is data."""
 
@@ -116,25 +137,17 @@ class _MixedReads(torch.autograd.Function):
         mixture = mixture_of(blocks, rest, layers)
         out = torch.empty(*values.shape[:-1], len(mixture.low))
         mix(rows, mixture, out.view(-1, len(mixture.low)).numpy())
-        ctx.rows, ctx.mixture, ctx.channels, ctx.shapes = rows, mixture, channels, [each.shape for each in kernels]
-        ctx.rest, ctx.layers = rest, layers
+        ctx.rows, ctx.mixture, ctx.shapes = rows, mixture, [each.shape for each in kernels]
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        columns = (ctx.mixture.low, ctx.mixture.high)
-        sums = weight_gradients(ctx.rows, ctx.mixture, grads[0].reshape(-1, len(columns[0])).numpy())
-        gradients, first_in, first_out, per_layer = list[Tensor](), 0, 0, len(ctx.channels) // ctx.layers
-        for number, (channels, (heads, rates)) in enumerate(zip(ctx.channels, ctx.shapes, strict=True)):
-            if number and number % per_layer == 0:
-                first_in, first_out = 0, first_out + ctx.rest
-            gradient, block = np.zeros((heads, rates)), slice(first_out, first_out + heads * channels)
-            for read, summed in zip(columns, sums, strict=True):
-                rate = (read[block][::channels] - first_in) // channels  # [H]
-                gradient[np.arange(heads), rate] = summed[block].reshape(heads, channels).sum(1)
-            gradients.append(torch.from_numpy(gradient).float())
-            first_in, first_out = first_in + rates * channels, block.stop
-        return (None, None, None, None, *gradients)
+        sums = weight_gradients(ctx.rows, ctx.mixture, grads[0].reshape(-1, len(ctx.mixture.low)).numpy())
+        sizes = [heads * rates for heads, rates in ctx.shapes]
+        flat = torch.empty(sum(sizes))
+        kernel_gradients(ctx.mixture, sums, flat.numpy())
+        parts = zip(torch.split(flat, sizes), ctx.shapes, strict=True)
+        return (None, None, None, None, *(part.view(shape) for part, shape in parts))
 
 
 def mixed_reads(values: Tensor, blocks: Sequence[Block], rest: int = 0, layers: int = 1) -> Tensor:

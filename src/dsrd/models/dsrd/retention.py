@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
@@ -112,9 +113,35 @@ class Decays(nn.Module):
             fall, power = fall.detach(), power.detach()
         return fall, power, spread.detach() if self.ablate in ("no_diffusion", "no_state") else spread
 
+    def all_rates(self) -> tuple[Tensor, ...]:
+        """`rates` and the gate, as one step of autograd where nothing is left out."""
+        if self.ablate != "none" or self.raw_lambda.device.type != "cpu" or self.raw_delta is None:
+            return *self.rates(), self.gate()
+        raw = (self.raw_lambda, self.raw_alpha, self.raw_delta, self.raw_gamma)
+        constants: tuple[Tensor, ...] = _Constants.apply(self.depth, *raw)  # type: ignore[no-untyped-call]
+        return constants
+
     def used(self) -> dict[str, list[float]]:
         """The constants that the ablation, if any, leaves in use."""
         return {name: six_digits(value) for name, value in self().items() if name not in UNUSED[self.ablate]}
+
+
+class _Constants(torch.autograd.Function):
+    """lambda, alpha, the depth times delta, gamma, and their slopes."""
+
+    @staticmethod
+    def forward(ctx: Any, depth: int, *raw: Tensor) -> tuple[Tensor, ...]:
+        x = np.stack([each.detach().numpy() for each in raw])  # [4, H]
+        share = 1 / (1 + np.exp(-x))
+        values, slopes = share.copy(), share * (1 - share)
+        for row, factor in ((0, 1), (2, depth)):  # softplus
+            values[row], slopes[row] = factor * np.logaddexp(0, x[row]), factor * share[row]
+        ctx.slopes = slopes
+        return tuple(torch.from_numpy(value) for value in values)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return None, *(grad * torch.from_numpy(slope) for grad, slope in zip(grads, ctx.slopes, strict=True))
 
 
 class Block(nn.Module):

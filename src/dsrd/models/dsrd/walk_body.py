@@ -84,6 +84,8 @@ class Walks(Body):
         self.register_buffer("tick", torch.ones(()))
         self.fine: Tensor  # [fine]: decay of exact counts, per event of the stream
         self.register_buffer("fine", torch.ones(len(config.count_scales), dtype=torch.float64))
+        columns = np.array(config.columns)
+        self._columns = columns, np.sqrt(columns[0] / columns).astype(np.float32)  # see `Decay`
         self._sleepers = Sleepers()
         _declare(state, config)
 
@@ -224,23 +226,23 @@ class Walks(Body):
     def observe(self, events: Events, past: Past, state: State) -> None:
         state.rows_for(torch.cat([events.src, events.dst]))
         walks = _arrays(state)
+        slots = len(walks.pairs.key) + len(walks.follows.key)
         walks = walks._replace(
             pairs=with_room(walks.pairs, len(events)), follows=with_room(walks.follows, 2 * len(events))
         )
         src, dst, time = (column.cpu().numpy() for column in (events.src, events.dst, events.time))
         walk_state.observe(walks, Arrivals(src, dst, time, src_row=src, dst_row=dst), self._decay())
-        columns: tuple[NDArray[Any], ...] = walks.pairs + walks.follows
-        for name, array in zip(PAIR_FIELDS + FOLLOW_FIELDS, columns, strict=True):  # `with_room` may enlarge them
-            state[name] = as_tensor(array)
+        if len(walks.pairs.key) + len(walks.follows.key) > slots:  # larger copies
+            columns: tuple[NDArray[Any], ...] = walks.pairs + walks.follows
+            for name, array in zip(PAIR_FIELDS + FOLLOW_FIELDS, columns, strict=True):
+                state[name] = as_tensor(array)
         if self.config.rows_on_disk:
             self._sleepers.sweep(state, float(1 / self.rate.min()))
         if self.content is not None:
             self.content.observe(events, past, state, self._decay().rate)
 
     def _decay(self) -> Decay:
-        columns = np.array(self.config.columns)
-        gain = np.sqrt(columns[0] / columns).astype(np.float32)
-        return Decay(self.rate.cpu().numpy(), self.fine.cpu().numpy(), columns, gain)
+        return Decay(self.rate.cpu().numpy(), self.fine.cpu().numpy(), *self._columns)
 
 
 def _arrays(state: State) -> WalkState:

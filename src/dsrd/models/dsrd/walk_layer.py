@@ -59,4 +59,4 @@ class WalkLayer(nn.Module):
     def weights(self) -> LayerWeights:
         """The weights that `layer_pass` needs besides those of the block."""
         own = (self.query.weight, self.query.bias, self.value, self.retain.weight, self.retain.bias, self.diffuse)
-        return LayerWeights(*own, *self.decays.rates(), self.decays.gate())
+        return LayerWeights(*own, *self.decays.all_rates())

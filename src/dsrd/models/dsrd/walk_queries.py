@@ -18,8 +18,9 @@ from dsrd.history.index import Floats, Index, Ints, history
 from dsrd.history.pair_table import EMPTY, slot_of
 from dsrd.models.dsrd.clock import advance_clock, read_clock
 from dsrd.models.dsrd.overlay import CopiedNodes, Queries, Unobserved, copied_row, copied_rows, read_only
+from dsrd.models.dsrd.prefetch import ask_node, ask_partner
 from dsrd.models.dsrd.walk_products import PRODUCTS, Endpoint, left, length, read_walks
-from dsrd.models.dsrd.walk_rows import ROOM, faded, stored_row
+from dsrd.models.dsrd.walk_rows import ROOM, stored_row
 from dsrd.models.dsrd.walk_state import (
     ACT_KINDS,
     RECEIVED,
@@ -166,7 +167,7 @@ def copy_values(values: Singles, out: Singles) -> None:
 def write_counts(pairs: PairRows, slot: int, now: float, fine: Floats, out: Singles) -> np.float32:
     """Decayed counts of the pair in this slot, to every `COUNTS`-th entry; returns the count without decay."""
     for r in range(len(fine)):
-        out[COUNTS * r] = pairs.met[slot, r] * faded(fine[r], now - pairs.met_last[slot])
+        out[COUNTS * r] = pairs.met[slot, r] * left(fine[r], now - pairs.met_last[slot])
     return np.float32(pairs.meetings[slot])
 
 
@@ -196,7 +197,7 @@ def read_events(nodes: NodeRows, row: int, now: float, decay: Decay, walks_kept:
         if r < len(decay.rate) and decay.rate[r] == decay.fine[r]:
             kept = walks_kept[r]
         else:
-            kept = faded(decay.fine[r], now - nodes.last[row])
+            kept = left(decay.fine[r], now - nodes.last[row])
         out[COUNTS * r] = (nodes.acts[row, SENT, r] + nodes.acts[row, RECEIVED, r]) * kept
 
 
@@ -237,6 +238,17 @@ def read_partners(view: View, windows: Windows, side: int, other: Endpoint, now:
 
 
 @inlined
+def ask_partners(view: View, windows: Windows, side: int, other_node: int) -> None:
+    """Begin to fetch what `read_partners` will look up: all at once instead of one after the other."""
+    known = view.state
+    for j in range(windows.size[side]):
+        partner = windows.partner[side, j]
+        if j == 0 or partner != windows.partner[side, j - 1]:
+            ask_partner(known.pairs, known.follows, partner, other_node)
+            ask_node(known.nodes, state_row(known.nodes, partner))
+
+
+@inlined
 def load_rows(nodes: NodeRows, row: int, decay: Decay, now: float, endpoint: Endpoint, out: Singles) -> None:
     """Copy a node's walks; write their lengths, then decayed counts of the node's events.  # [node_width]"""
     rates = len(decay.rate)
@@ -255,7 +267,7 @@ def load_rows(nodes: NodeRows, row: int, decay: Decay, now: float, endpoint: End
         out[2 * r] = length(endpoint.one[r]) * kept
         out[2 * r + 1] = length(endpoint.two[r]) * kept * kept
     for r in range(len(decay.fine)):
-        kept = faded(decay.fine[r], now - nodes.last[row])
+        kept = left(decay.fine[r], now - nodes.last[row])
         for kind in range(ACT_KINDS):
             out[2 * rates + ACT_KINDS * r + kind] = nodes.acts[row, kind, r] * kept
 
@@ -309,6 +321,9 @@ def answer(
     now = read_clock(view.overlay.clock, queries.time[q], view.whole_moments)
     firsts = (out.first[q], out.first[len(queries.time) + q])
     write_windows(windows, queries.time[q], firsts, out)
+    for side in range(2):
+        ask_node(view.state.nodes, state_row(view.state.nodes, queries.ends[side, q]))
+        ask_partners(view, windows, side, queries.ends[1 - side, q])
     for side in range(2):
         node, other_node, first = queries.ends[side, q], queries.ends[1 - side, q], firsts[side]
         load(view, other_node, now, other, out.node[1 - side, q])

@@ -30,6 +30,7 @@ from dsrd.history.index import Floats, Ints
 from dsrd.history.pair_table import EMPTY, slot_of
 from dsrd.models.dsrd.bfloat16 import narrowed, widened
 from dsrd.models.dsrd.clock import Clock, advance_clock
+from dsrd.models.dsrd.prefetch import ask_event
 from dsrd.models.dsrd.walk_rows import INLINED, ROOM, extend_packed, faded
 
 Singles = NDArray[np.float32]
@@ -219,6 +220,7 @@ def observe(state: WalkState, events: Arrivals, decay: Decay) -> None:
     """Add events in their order."""
     codes = np.empty((2 + ROOM, decay.columns[0]), np.float32)
     for e in range(len(events.src)):
+        ask_event(state, events, e + 1)
         src, dst = events.src[e], events.dst[e]
         now = advance_clock(state.clock, events.time[e])
         strangers = not in_table(state.pairs, src, dst) and not in_table(state.pairs, dst, src)

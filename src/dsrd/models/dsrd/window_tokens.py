@@ -19,11 +19,11 @@ from torch.nn.functional import gelu, linear
 
 from dsrd.compiled import compiled
 from dsrd.models.dsrd import vector_math
+from dsrd.models.dsrd.small_products import SHORT_SUM, product, transposed_product
 from dsrd.models.dsrd.walk_state import Singles
 
 Rows = NDArray[np.int64]
 Doubles = NDArray[np.float64]
-SHORT_SUM = 256  # rows that are summed in float32
 
 
 class Events(NamedTuple):
@@ -178,8 +178,8 @@ def tokens_forward(
     if events.edge_x.shape[1]:
         columns[:, width + events.counts.shape[1] :] = events.edge_x
     own_weight = torch.cat([weight[:, :width], weight[:, width + z.shape[1] :]], dim=1)
-    token = torch.addmm(weights.bias, columns, own_weight.t())
-    shared = torch.mm(z, weight[:, width : width + z.shape[1]].t())
+    token = product(columns, own_weight.t(), weights.bias)
+    shared = product(z, weight[:, width : width + z.shape[1]].t())
     activate(token.numpy(), shared.numpy(), events.partner.numpy(), slope.numpy())
     newest = torch.empty(len(events.first) - 1, width)
     first_rows(columns.numpy(), events.first.numpy(), newest.numpy())
@@ -192,12 +192,12 @@ def tokens_backward(read: TokenPass, to_token: Tensor, to_newest: Tensor) -> tup
     to_shared, to_bias = torch.zeros(len(read.z), len(weight)), np.zeros(len(weight))
     partner, first = read.events.partner.numpy(), read.events.first.numpy()
     activate_backward(to_token.numpy(), read.slope.numpy(), partner, to_shared.numpy(), to_bias)
-    own = torch.mm(read.columns.t(), to_token).t()  # faster than the other way round
-    to_weight = torch.cat([own[:, :width], torch.mm(to_shared.t(), read.z), own[:, width:]], dim=1)
-    to_cosines = torch.mm(to_token, weight[:, :cosines])
+    own = transposed_product(to_token, read.columns)
+    to_weight = torch.cat([own[:, :width], transposed_product(to_shared, read.z), own[:, width:]], dim=1)
+    to_cosines = product(to_token, weight[:, :cosines])
     rows = Cosines(read.events.x.numpy(), read.sine.numpy(), to_cosines.numpy(), to_newest.numpy(), first)
     to_rate, to_phase = torch.from_numpy(cosines_backward(rows)).float()
-    to_z = torch.mm(to_shared, weight[:, width : width + read.z.shape[1]])
+    to_z = product(to_shared, weight[:, width : width + read.z.shape[1]])
     return to_z, TokenWeights(to_weight, torch.from_numpy(to_bias).float(), to_rate, to_phase)
 
 

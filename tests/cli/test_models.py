@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dsrd.cli.settings_help import choices, comments
 from dsrd.models import model_class, names
-from support.program import STATELESS, TRAINED, UNTRAINED, done, refused
+from support.program import STATELESS, TRAINED, UNTRAINED, done, finish, refused, start
 
 
 @pytest.fixture(scope="module")
@@ -92,3 +93,9 @@ def test_comments_and_choices_of_a_configuration():
     assert comments(config)["layers"] == "attention layers"
     assert comments(config)["dropout"] == ""
     assert list(choices(config)) == ["sampling", "last_message", "attend_padding"]
+
+
+def test_a_folder_of_own_models_that_is_not_there_is_named(tmp_path: Path):
+    outcome = finish(start("models", DSRD_MODELS=str(tmp_path / "mine")))
+    assert outcome.code == 2
+    assert outcome.error.endswith("mine: no such folder; correct it, or unset the variable")

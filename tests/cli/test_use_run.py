@@ -108,6 +108,14 @@ def test_predict_refuses_invalid_options(callers: Path, words: str, message: str
     assert message in refused("predict", callers, *words.split())
 
 
+@pytest.mark.parametrize("name", ["config.json", "events.arrow", "../run/now.safetensors", "record.json"])
+def test_results_do_not_replace_files_of_the_run(callers: Path, name: str):
+    before = (callers / name).read_bytes()
+    text = refused("predict", callers, "--node", "Ann", "--out", callers / name)
+    assert "is a file of the run itself; give another name" in text
+    assert (callers / name).read_bytes() == before
+
+
 def test_an_empty_node_name_is_refused(callers: Path):
     assert "a node without a name" in refused("predict", callers, "--node=")
 

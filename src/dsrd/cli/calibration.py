@@ -11,7 +11,7 @@ import typer
 from dsrd.cli import options, output
 from dsrd.cli.runs import OtherProtocol
 from dsrd.errors import DsrdError
-from dsrd.files import require_writable, write_json
+from dsrd.files import write_json
 from dsrd.reporter import Reporter
 
 EXAMPLES = options.examples(
@@ -55,7 +55,7 @@ def calibration(
     if sample < 1:
         raise DsrdError(f"--sample {sample}: give 1 or more")
     if out is not None:
-        require_writable(out)
+        options.require_output(out, folder)
     with Reporter():
         fitted = open_run(folder, dataset, data_dir=data_dir).fitted
         record = fitted.calibration(replace(fitted.run, protocol=protocol or fitted.run.protocol), sample)

@@ -199,7 +199,7 @@ def _apply(
     from dsrd.estimator.link_predictor import open_run
 
     if out is not None:
-        require_writable(out)
+        options.require_output(out, folder)
     with Reporter() as report:
         classifier = NodeClassifier.open(open_run(folder, dataset, data_dir=data_dir))
         predictions = classifier.predict(events, progress=report)

@@ -9,7 +9,6 @@ import typer
 
 from dsrd.cli import options, output
 from dsrd.cli.predict import At
-from dsrd.files import require_writable
 from dsrd.reporter import Reporter
 
 EXAMPLES = options.examples(
@@ -40,7 +39,7 @@ def embed(
 
     options.use_threads(threads)
     check_target(out)
-    require_writable(out)
+    options.require_output(out, folder)
     with Reporter() as report:
         model = open_run(folder, dataset, data_dir=data_dir)
         vectors = model.embed(at=time, progress=report)

@@ -10,7 +10,6 @@ import typer
 from dsrd.cli import options, output
 from dsrd.cli.predict import write_table
 from dsrd.errors import unknown
-from dsrd.files import require_writable
 from dsrd.reporter import Reporter
 
 SURPRISE_EXAMPLES = options.examples("dsrd surprise runs/first tomorrow.csv --out surprise.csv")
@@ -45,7 +44,7 @@ def surprise(
 
     options.use_threads(threads)
     if out is not None:
-        require_writable(out)
+        options.require_output(out, folder)
     with Reporter() as report:
         table = open_run(folder, dataset, data_dir=data_dir).surprise(events, head=head, progress=report)
     write_table(table, "events", out, json)

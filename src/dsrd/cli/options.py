@@ -13,6 +13,7 @@ import typer
 
 from dsrd.config import DataConfig, RunConfig, overridden
 from dsrd.errors import DsrdError, unknown
+from dsrd.files import require_writable
 
 MOST_THREADS = 1024
 
@@ -211,6 +212,15 @@ def estimator_settings(settings: dict[str, Any], model: str) -> dict[str, Any]:
         if key not in known:
             raise unknown("setting", key, known)
     return {key.replace(".", "__", 1): value for key, value in settings.items()}
+
+
+def require_output(out: Path, run: Path) -> None:
+    """Raise an error if a result cannot be written there, or would replace a file of the run it is about."""
+    from dsrd.train.run_folder import RunFolder
+
+    require_writable(out)
+    if RunFolder(run).owns(out):
+        raise DsrdError(f"{out}: is a file of the run itself; give another name")
 
 
 def use_threads(count: int) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from dsrd.cli import options, output
 from dsrd.errors import DsrdError
-from dsrd.files import require_writable, write_text
+from dsrd.files import write_text
 from dsrd.reporter import Reporter
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def predict(
     if ray is not None and (pairs is None or out is None):
         raise DsrdError("--ray scores a file: give --pairs and --out too")
     if out is not None and (pairs is None or not out.is_dir()):
-        require_writable(out)
+        options.require_output(out, folder)
     with Reporter() as report:
         model = open_run(folder, dataset, data_dir=data_dir)
         if pairs is not None and out is not None:

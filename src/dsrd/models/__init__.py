@@ -36,7 +36,8 @@ __all__ = [
     "rules",
 ]
 
-__path__.extend(filter(None, os.environ.get("DSRD_MODELS", "").split(os.pathsep)))
+OWN_FOLDERS = [folder for folder in os.environ.get("DSRD_MODELS", "").split(os.pathsep) if folder]
+__path__.extend(OWN_FOLDERS)
 _NOT_MODELS = ("base", "card", "state_size")
 DEFAULT = "dsrd"
 """The model trained when none is named."""
@@ -50,6 +51,9 @@ def names() -> list[str]:
     >>> "edgebank" in names()
     True
     """
+    for folder in OWN_FOLDERS:
+        if not os.path.isdir(folder):
+            raise DsrdError(f"DSRD_MODELS: {folder}: no such folder; correct it, or unset the variable")
     return sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name not in _NOT_MODELS)
 
 

@@ -27,6 +27,8 @@ from dsrd.train import checkpoint
 from dsrd.train.build import build_for, checkpoint_faults, load_weights, placed, verify_state
 from dsrd.train.stopping import TrainingProgress
 
+OWN_TEXTS = ("config.json", "record.json", "log.jsonl")
+
 
 @dataclass(frozen=True)
 class RunFolder:
@@ -63,6 +65,11 @@ class RunFolder:
     @property
     def record(self) -> Path:
         return self.path / "record.json"
+
+    def owns(self, file: Path) -> bool:
+        """Whether a file is, or would be, a part of the run rather than something that was put beside it."""
+        own = file.suffix in (".safetensors", ".arrow") or file.name in OWN_TEXTS
+        return own and file.absolute().parent.resolve() == self.path.resolve()
 
     @contextmanager
     def claimed(self, run: RunConfig) -> Iterator[None]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from dsrd.experiments.labels import record_label as _model
 from dsrd.experiments.labels import typed as typed
+from dsrd.report.measured import preferred
 
 HERE = Path(__file__).parent
 KINDS = ("random", "historical", "inductive")
@@ -24,7 +25,7 @@ def table(columns: list[str], rows: list[list[str]]) -> str:
 
 def link_results() -> tuple[dict[tuple[str, ...], list[dict[str, Any]]], list[dict[str, Any]]]:
     """What records say of links, by (data set, protocol, setting, model, head), and the records about nodes."""
-    runs: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    runs: dict[tuple[str, ...], dict[int, dict[str, Any]]] = {}
     nodes: list[dict[str, Any]] = []
     for file in sorted((HERE.parent / "results").glob("*.jsonl")):
         for record in map(json.loads, file.read_text(encoding="utf-8").splitlines()):
@@ -34,8 +35,15 @@ def link_results() -> tuple[dict[tuple[str, ...], list[dict[str, Any]]], list[di
             for head, found in _heads(record):
                 for setting, values in found.items():
                     row = (record["dataset"], record["protocol"], setting, _model(record), head)
-                    runs.setdefault(row, []).append(values)
-    return runs, nodes
+                    of_seed = runs.setdefault(row, {}).setdefault(record["seed"], {})
+                    for kind, cell in values.items():
+                        if kind not in of_seed or preferred(record, of_seed[kind][0]) is record:
+                            of_seed[kind] = record, cell
+    cells = {
+        row: [{kind: cell for kind, (_, cell) in each.items()} for each in seeds.values()]
+        for row, seeds in runs.items()
+    }
+    return cells, nodes
 
 
 def best_published() -> tuple[dict[tuple[str, str], Any], str]:
@@ -111,13 +119,14 @@ def _node_results(records: list[dict[str, Any]]) -> list[str]:
 def _beside_published() -> list[str]:
     """What each baseline reaches here and in its published row."""
     published = json.loads((HERE / "published_rows.json").read_text(encoding="utf-8"))
-    runs: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    runs: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}
     for line in (HERE.parent / "results" / "baselines.jsonl").read_text(encoding="utf-8").splitlines():
         record = json.loads(line)
         if record["protocol"] == "dyglib":
-            runs.setdefault((record["dataset"], _model(record)), []).append(record)
+            of_row = runs.setdefault((record["dataset"], _model(record)), {})
+            of_row[record["seed"]] = preferred(record, of_row.get(record["seed"]))
     rows = []
-    for (dataset, name), records in sorted(runs.items()):
+    for (dataset, name), records in sorted((row, [*seeds.values()]) for row, seeds in runs.items()):
         mean, spread = published["ap"][dataset][records[0]["model"]]
         found = [record["results"]["transductive"]["random"]["ap"] for record in records]
         epochs = ", ".join(f"{each['timing']['best_epoch']} of {each['timing']['epochs']}" for each in records)

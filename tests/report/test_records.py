@@ -52,7 +52,7 @@ def test_what_is_no_record_is_refused_by_name(own_record: dict[str, Any], tmp_pa
     assert "empty.jsonl: no records in this file" in error_of(read, [empty])
     assert "odd.jsonl:2: is no record" in error_of(read, [odd])
     assert "broken.jsonl: line 1" in error_of(read, [broken])
-    assert "binary.jsonl: is not text" in error_of(read, [binary])
+    assert "binary.jsonl: cannot be read as text in UTF-8" in error_of(read, [binary])
     assert "list.jsonl:1: is no record" in error_of(read, [listed])
     assert "lacking.jsonl:1: the record of dsrd on synth" in error_of(read, [lacking])
     assert "has no config.model_args, config.evaluate" in error_of(read, [half])

@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 from dsrd.errors import DsrdError
 from dsrd.live import Engine
+from dsrd.live.log import Log
 from live.rows import QUIET, abandon, answers, in_batches, rows
 
 KILLED = """
@@ -133,6 +135,19 @@ def test_a_damaged_log_is_named(run: Path, tmp_path: Path):
     (tmp_path / "log.sqlite").write_bytes(b"this is no log" * 1000)
     with pytest.raises(DsrdError, match=r"log\.sqlite: is damaged or not a log"):
         Engine(tmp_path, settings=QUIET)
+
+
+@pytest.mark.parametrize("journal", ["delete", "wal"])
+def test_a_log_that_was_killed_while_it_was_made_is_made_anew(tmp_path: Path, journal: str):
+    path = tmp_path / "log.sqlite"
+    path.touch()
+    with closing(sqlite3.connect(path)) as file:
+        file.execute(f"pragma journal_mode={journal}")
+    with pytest.raises(DsrdError, match="there is no log; start the server that writes it first"):
+        Log(path, read_only=True)
+    log = Log(path)
+    assert log.last == 0
+    log.close()
 
 
 def test_a_data_folder_can_be_moved(run: Path, tmp_path: Path):

@@ -35,13 +35,12 @@ PACKED = 1 << 16  # events in a row after packing
 ASKED_AT_ONCE = 500  # ids in one question to SQLite
 COLUMNS = ("src", "dst", "time", "x")  # of an entry, one value or row per event
 TABLES = """
-create table meta (key text primary key, value text not null);
-create table entries (
+create table if not exists entries (
     last integer primary key, count integer not null, cuts blob not null, src blob not null, dst blob not null,
     time blob not null, x blob not null, names text not null, at real not null, checksum integer not null);
-create table event_ids (id text primary key, at real not null) without rowid;
-create table positions (source text primary key, position text not null);
-create table counts (kind text primary key, count integer not null);
+create table if not exists event_ids (id text primary key, at real not null) without rowid;
+create table if not exists positions (source text primary key, position text not null);
+create table if not exists counts (kind text primary key, count integer not null);
 """
 
 
@@ -88,9 +87,8 @@ class Log:
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = path
-        new = not path.exists()
-        if new and read_only:
-            raise DsrdError(f"{path}: there is no log; start the server that writes it first")
+        if read_only and not path.exists():
+            raise self._missing()
         with _faults(path):
             mode = "ro" if read_only else "rwc"
             self._db = sqlite3.connect(
@@ -99,21 +97,16 @@ class Log:
             if not read_only:
                 self._db.execute("pragma journal_mode=wal")
                 self._db.execute("pragma synchronous=full")
-            if new:
-                self._db.executescript(f"begin;{TABLES}commit;")
+                self._db.executescript(f"begin immediate;{TABLES}commit;")
+            elif not self._db.execute("select 1 from sqlite_master where name = 'entries'").fetchone():
+                raise self._missing()
+
+    def _missing(self) -> DsrdError:
+        return DsrdError(f"{self.path}: there is no log; start the server that writes it first")
 
     def close(self) -> None:
         with _faults(self.path):
             self._db.close()
-
-    def meta(self) -> dict[str, str]:
-        """What the log was created for."""
-        with _faults(self.path):
-            return dict(self._db.execute("select key, value from meta"))
-
-    def set_meta(self, values: Mapping[str, str]) -> None:
-        with self._transaction():
-            self._db.executemany("insert or replace into meta values (?, ?)", values.items())
 
     @property
     def last(self) -> int:

@@ -81,45 +81,11 @@ def multiply(a: Singles, weight: Singles, bias: Singles, out: Singles) -> None:
             row_times(a, weight, bias, out, Tile(row, column, width - column, 0, depth))
 
 
-@inlined
-def columns_times(a: Singles, b: Singles, out: Singles, at: Tile) -> None:
-    """Eight rows of the result: columns of a, times some columns of b."""
-    r, n, count = at.row, at.column, at.columns
-    zero = filled(0.0)
-    s0, s1, s2, s3, s4, s5, s6, s7 = zero, zero, zero, zero, zero, zero, zero, zero
-    for k in range(at.first, at.stop):
-        w = load(b, (k, n), count)
-        s0 = plus(s0, element(a, (k, r)), w)
-        s1 = plus(s1, element(a, (k, r + 1)), w)
-        s2 = plus(s2, element(a, (k, r + 2)), w)
-        s3 = plus(s3, element(a, (k, r + 3)), w)
-        s4 = plus(s4, element(a, (k, r + 4)), w)
-        s5 = plus(s5, element(a, (k, r + 5)), w)
-        s6 = plus(s6, element(a, (k, r + 6)), w)
-        s7 = plus(s7, element(a, (k, r + 7)), w)
-    store(out, (r, n), s0, count)
-    store(out, (r + 1, n), s1, count)
-    store(out, (r + 2, n), s2, count)
-    store(out, (r + 3, n), s3, count)
-    store(out, (r + 4, n), s4, count)
-    store(out, (r + 5, n), s5, count)
-    store(out, (r + 6, n), s6, count)
-    store(out, (r + 7, n), s7, count)
-
-
-@inlined
-def column_times(a: Singles, b: Singles, out: Singles, at: Tile) -> None:
-    """One column of a, where there are not eight."""
-    total = filled(0.0)
-    for k in range(at.first, at.stop):
-        total = plus(total, element(a, (k, at.row)), load(b, (k, at.column), at.columns))
-    store(out, (at.row, at.column), total, at.columns)
-
-
 @compiled
 def multiply_transposed(a: Singles, b: Singles, out: Singles) -> None:
     """out = the transpose of a, times b.  # [n, k], [n, m] -> [k, m]"""
     depth, width = out.shape
+    columns = a.T
     few, whole = np.zeros((depth, width), np.float32), width - width % LANES
     out[:] = 0
     for first in range(0, len(a), SHORT_SUM):
@@ -127,12 +93,12 @@ def multiply_transposed(a: Singles, b: Singles, out: Singles) -> None:
         for start in range(0, depth if depth >= ROWS else 0, ROWS):
             row = min(start, depth - ROWS)
             for column in range(0, whole, LANES):
-                columns_times(a, b, few, Tile(row, column, LANES, first, stop))
+                rows_times(columns, b, NONE, few, Tile(row, column, LANES, first, stop))
             if whole < width:
-                columns_times(a, b, few, Tile(row, whole, width - whole, first, stop))
+                rows_times(columns, b, NONE, few, Tile(row, whole, width - whole, first, stop))
         for row in range(depth if depth < ROWS else 0):
             for column in range(0, width, LANES):
-                column_times(a, b, few, Tile(row, column, width - column, first, stop))
+                row_times(columns, b, NONE, few, Tile(row, column, width - column, first, stop))
         out += few
 
 

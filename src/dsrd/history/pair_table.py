@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dsrd.compiled import compiled
+from dsrd.compiled import compiled, inlined
 from dsrd.hashing import splitmix64
 from dsrd.history.index import Floats, Ints
 
@@ -27,6 +27,18 @@ class PairTable(NamedTuple):
     num_events: Ints  # [S]
 
 
+@inlined
+def packed(src: int, dst: int) -> int:
+    """A pair as one key."""
+    return (src << 32) | dst
+
+
+@inlined
+def first_slot(keys: Ints, key: int) -> int:
+    """Where a key is looked for first."""
+    return int(np.int64(splitmix64(key) & np.uint64(len(keys) - 1)))
+
+
 @compiled
 def slot_of_key(keys: Ints, key: int) -> int:
     """Where `key` is in a hash table with linear probing, or else the free slot where it goes.
@@ -34,7 +46,7 @@ def slot_of_key(keys: Ints, key: int) -> int:
     `keys` has 2^n slots, at least one of them `EMPTY`.
     """
     last = len(keys) - 1
-    slot = np.int64(splitmix64(key) & np.uint64(last))
+    slot = first_slot(keys, key)
     while keys[slot] != EMPTY and keys[slot] != key:
         slot = (slot + 1) & last
     return int(slot)
@@ -43,7 +55,7 @@ def slot_of_key(keys: Ints, key: int) -> int:
 @compiled
 def slot_of(key: Ints, src: int, dst: int) -> int:
     """Where the pair is, or else the free slot where it goes."""
-    return slot_of_key(key, (src << 32) | dst)
+    return slot_of_key(key, packed(src, dst))
 
 
 @compiled

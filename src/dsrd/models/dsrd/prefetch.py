@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
 
 from dsrd.compiled import inlined
-from dsrd.hashing import splitmix64
 from dsrd.history.index import Ints
+from dsrd.history.pair_table import first_slot, packed
 from dsrd.models.dsrd.lanes import emitted
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ def ask_row(array: Any, row: int) -> None:
 @inlined
 def ask_pair(key: Ints, src: int, dst: int) -> None:
     """Where a pair is looked for first."""
-    ask(key, np.int64(splitmix64((src << 32) | dst) & np.uint64(len(key) - 1)), 0)
+    ask(key, first_slot(key, packed(src, dst)), 0)
 
 
 @inlined
